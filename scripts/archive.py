@@ -28,7 +28,7 @@ def archive_study(rule: RuleJob) -> None:
 
     root = Path()
     source = read_source(root)
-    contents = study_contents(root, RESULTS, [search], source)
+    contents = study_contents(root, RESULTS, search, source)
     name = archive_name(search, date_of(root, RESULTS, search, source))
     archive = RESULTS / "archives" / name
     redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)

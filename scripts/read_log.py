@@ -1,4 +1,4 @@
-"""Reads results that load clients printed or saved, from files, folders and archives.
+"""Reads results that load clients printed or saved, from files and folders.
 
 Prints one JSON object per result: figures, the formula and the releases behind each, settings, and the headings, label
 and command above it.
@@ -18,9 +18,7 @@ from servelab.recorded.readers import Block
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; a folder; a zip or tar"
-    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; or a folder")
     parser.add_argument("--json", action="store_true", help="as other commands have it; it always prints JSON")
     return parser
 

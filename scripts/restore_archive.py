@@ -31,11 +31,9 @@ def main(arguments: argparse.Namespace) -> None:
     restored = restore_archive(arguments.archive, results, ROOT, arguments.allowed_signers)
     write_page(index_page(results, []), results / "index.html", results / "index.md")
     manifest = restored.manifest
-    folder = results / manifest.searches[0]
+    folder = results / manifest.search
     print(f"{folder}: {restored.written} files restored, {restored.there} already existed; {restored.signature.text}")
     if restored.imported:
         print(f"{results}/runs: {len(restored.imported)} runs were imported, and are marked so (imported.json)")
-    for search in manifest.searches:
-        file = f"config/{search}.yaml" if search.startswith("studies/") else f"config/{search}/study.yaml"
-        if not Path(file).exists():
-            print(f"{file} is not here; it is in the archive, as workflow/{file}")
+    if not Path(file := manifest.study_file.removeprefix("workflow/")).exists():
+        print(f"{file} is not here; it is in the archive, as {manifest.study_file}")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from servelab.answers.question_load import QUESTIONS
+from servelab.answers.sets import QUESTIONS
 from servelab.assets.datasets import fetch_dataset, load_datasets
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.pinned_file import StoredWorkload

@@ -14,10 +14,9 @@ from engines.conftest import ARGUMENTS, install
 from tokenizers import Tokenizer
 
 from servelab.answers.comparison import CHANGES, Allowed
-from servelab.answers.graders import grade
 from servelab.answers.judge import judge
-from servelab.answers.question import Answer, usable_logprobs
-from servelab.answers.question_load import QUESTIONS
+from servelab.answers.question import Answer, grade, usable_logprobs
+from servelab.answers.sets import QUESTIONS
 from servelab.metrics.tables import schemas
 
 COUNT = 16

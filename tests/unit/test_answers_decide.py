@@ -1,20 +1,15 @@
 """A candidate that answers worse never wins, however fast it is, and the answer says so first."""
 
-import json
 import math
 
-import answer
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from made_results import write_run
 from made_study import demo_study
 
-from servelab.core.cli import RuleJob
 from servelab.metrics.tables import schemas
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
-from servelab.search.candidates_table import candidates_table
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import ProofStage, judge, plan_proof, promised_percent
@@ -132,28 +127,6 @@ def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(pro
     table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"]
     promised = promised_percent(project.study, past, plan.candidates[1].configuration)
     assert judge(project.study, table.to_pandas(), promised).holds
-    listed = listed_candidates(project, tmp_path, [(searched, given), (first, seen), (plan, table)], past[0].decision)
-    assert [row["stage"] for row in listed if row["candidate"] == "winner"] == [CONFIRM_FIRST, CONFIRM]
-    of_first = {run.run_id for candidate in first.candidates for run in candidate.runs}
-    assert of_first <= {run for row in listed for run in row["run_ids"]}
-
-
-def listed_candidates(project, folder, stages, decision):
-    """The candidates that are listed of a search stage, the first pairs and the proof."""
-    first, _ = stages[1]
-    first.write(folder / "plan.json")
-    pq.write_table(stages[1][1], folder / "table.parquet")
-    files = {"input": {"before_plan": str(folder / "plan.json"), "before_table": str(folder / "table.parquet")}}
-    plans, tables = zip(*(stages[number] for number in (0, 2)), strict=True)
-    frames = [table.to_pandas() for table in tables]
-    found = answer.candidate_stages(RuleJob([f"files={json.dumps(files)}"]), list(plans), frames, [decision])
-    return candidates_table(project.study, found).to_pylist()
-
-
-def test_a_second_start_of_one_configuration_is_never_called_different(project, tmp_path):
-    plan = stage(project)
-    table = measured(project, plan, tmp_path, {}, PACES)["table"].to_pandas()
-    assert not (table["answers"] == "changes answers").any()
 
 
 def test_a_limit_of_the_distance_decides(make_project, tmp_path):
@@ -178,13 +151,6 @@ def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(m
     assert f"{QUESTIONS} of {QUESTIONS} differ from the baseline's" in found.warnings[0]
     decision = decide_stage(project.study, plan, tables["table"].to_pandas())
     assert f"warning, llama.cpp {version}" in decision.candidates[1].why
-
-
-def test_answers_that_are_missing_are_lost(project, tmp_path):
-    plan = stage(project)
-    given = {BROKEN: answers(fail=True)}
-    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
-    assert {each.candidate: each.verdict for each in decision.candidates}[BROKEN] == "changes answers"
 
 
 @pytest.mark.parametrize(

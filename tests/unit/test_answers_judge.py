@@ -33,29 +33,11 @@ def figure(found: AnswersVerdict, name: str) -> Figure:
     return next(each for finding in found.findings for each in finding.figures if each.name == name)
 
 
-def test_equal_answers_are_the_same():
-    found = verdict(graded(200, 120), graded(200, 120))
-    assert found.verdict == SAME
-    assert found.warnings == []
-    loss = figure(found, "loss")
-    assert (loss.value, loss.allowed, loss.floor) == (0, 2.0, None)
-    assert loss.high is not None
-    assert 1.8 < loss.high < 2.0  # z² / (n + z²)
-
-
 def test_a_loss_beyond_the_allowed_changes_answers():
     found = verdict(graded(200, 120), graded(200, 100))
     assert found.verdict == CHANGES
     assert "120" not in found.why
     assert "60.0 % with the baseline, 50.0 % with the candidate" in found.why
-
-
-def test_few_questions_cannot_tell_and_say_what_they_would_have_seen():
-    found = verdict(graded(20, 20), graded(20, 20))
-    assert found.verdict == CANNOT_TELL
-    assert found.smallest_loss_points is not None
-    assert 15 < found.smallest_loss_points < 20
-    assert f"a loss of {found.smallest_loss_points:.1f} points or more would have been seen" in found.why
 
 
 def test_missing_answers_are_lost():
@@ -66,12 +48,6 @@ def test_missing_answers_are_lost():
     assert verdict(baseline, failed).verdict == CHANGES
     assert verdict(baseline, []).verdict == CHANGES
     assert verdict(baseline, baseline[1:]).verdict == CANNOT_TELL
-
-
-def test_nothing_graded_and_no_limit_never_passes():
-    found = verdict(answers([None] * 200), answers([None] * 200))
-    assert found.verdict == CANNOT_TELL
-    assert "no question is graded" in found.why
 
 
 @pytest.mark.parametrize(

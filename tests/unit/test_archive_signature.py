@@ -6,8 +6,7 @@ import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive.layout import check_signature, sign_archive, signature_of
-from servelab.archive.redaction import Redactor
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ConfigError
 
 
 @pytest.fixture
@@ -62,16 +61,3 @@ def test_a_key_that_cannot_sign(archive, tmp_path):
     with pytest.raises(ConfigError, match="there is no such key"):
         sign_archive(archive, signing_key(tmp_path / "nowhere"))
     assert not signature_of(archive).exists()
-
-
-@pytest.mark.parametrize("name", ["workflow/keys/site", "results/runs/x/server.log"])
-def test_no_archive_has_a_private_key(name, key, tmp_path):
-    """What must stay as it is refuses the build; from other files the key is removed."""
-    redactor = Redactor(project=tmp_path / "nowhere", environment={})
-    secret = key.read_text().splitlines()[2]
-    try:
-        text = redactor.member(name, key, tmp_path / "scratch").read_text()
-    except ServelabError as error:
-        assert name.startswith("workflow/keys") and secret not in str(error)
-    else:
-        assert secret not in text and not name.startswith("workflow/keys")

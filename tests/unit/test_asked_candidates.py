@@ -7,7 +7,7 @@ import pytest
 from made_study import demo_study
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab.answers.question_load import QUESTIONS
+from servelab.answers.sets import QUESTIONS
 from servelab.assets.datasets import Dataset, fetch_dataset
 from servelab.core.errors import ConfigError
 from servelab.core.identity import file_sha256

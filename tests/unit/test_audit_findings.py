@@ -18,18 +18,6 @@ def made(tmp_path):
     return Made(tmp_path)
 
 
-def test_a_log_that_contradicts_itself_is_listed_and_all_else_is_computed(made):
-    made.edit_log("tp8", "8424.86", "9424.86")
-    made.claim(kind="figure", candidate=SECOND, printed="7527.80")
-    made.claim(kind="figure", candidate=FIRST, printed="8424.86")
-    (row,) = made.audit("broken_log")
-    assert (row["verdict"], row["candidate"], row["where"]) == ("contradicted", FIRST, "tp8.txt")
-    assert row["cause"] == "broken log" and row["line"] and "9424.86" in row["reason"]
-    lost, held = made.audit("figure")
-    assert (lost["verdict"], lost["candidate"], lost["reason"]) == ("unproven", FIRST, "no log has it")
-    assert (held["verdict"], held["candidate"]) == ("confirmed", SECOND)
-
-
 def test_a_published_command_that_never_ran_is_listed(made):
     assert made.audit("never_ran") == []
     ran = made.candidates[1]["command"]

@@ -13,7 +13,7 @@ import pytest
 from test_strangers_logs import TABLES, WRAPPED
 
 from servelab.recorded.readers import Block, ReadError, scan_file
-from servelab.recorded.readers.lines import visible_lines
+from servelab.recorded.readers.split import visible_lines
 
 SAMPLES = Path(__file__).parents[1] / "data/readers"
 HEADER = "============ Serving Benchmark Result ============\n"
@@ -27,21 +27,17 @@ KINDS: dict[str, Callable[[random.Random, int], str]] = {
     "spaces": lambda draw, size: " " * size,
     "headers": lambda draw, size: HEADER * (size // 51),
     "long prefixes": lambda draw, size: "".join(f"{draw.random()} " * 24 + HEADER for _ in range(size // 500)),
-    "a line without end": lambda draw, size: "x" * size,
     "6,000 digits": lambda draw, size: CONSOLE.replace(
         "\nConcurrency", "\nFailed requests: " + "9" * 6000 + "\nConcurrency"
     ),
     "control characters": lambda draw, size: CONSOLE.replace(
         "\nConcurrency", "\n\x07\x1b[2J\u202e\x9b: 1\nConcurrency"
     ),
-    "deep lists": lambda draw, size: "[" * size,
     "a deep setting": lambda draw, size: f'{{"backend": {"[" * 700}{"]" * 700},{SAVED[1:]}',
     "thousands of figures": lambda draw, size: (
         "{" + ",".join(f'"p{n % 100}.{n}_ttft_ms": {n}' for n in range(1500)) + "," + SAVED[1:]
     ),
-    "braces": lambda draw, size: "x\n" + "{\n" * (size // 2),
     "a number each line of an object": lambda draw, size: 'x\n{"a":[\n"a",\n' + "1\n" * (size // 2),
-    "rules of a table": lambda draw, size: "x\n" + "+---+\n" * (size // 6),
     "a rule of a table that does not end": lambda draw, size: "x\n" + "+-" * (size // 2) + "x |\n",
     "parts of everything": lambda draw, size: "x\n" + "".join(draw.choices(PARTS, k=size // 3)) + "\n" + CONSOLE,
     "a table's rows": lambda draw, size: CSV + "Other Metric,1\n" * (size // 15),

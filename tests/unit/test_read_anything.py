@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,20 +49,6 @@ def test_json_within_text_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         assert "log:3: JSON is cut off or broken" in str(found[0])
 
 
-def test_guidellm_0_3_keeps_its_totals_beside_the_metrics(tmp_path: Path) -> None:
-    """The keys of 0.3's `GenerativeBenchmark` on the figures of a run of 0.8.1."""
-    report = json.loads((SAMPLES / "guidellm-0.8.1.json").read_text())
-    benchmark = report["benchmarks"][0]
-    benchmark["request_totals"] = benchmark["metrics"].pop("request_totals")
-    del benchmark["metrics"]["prompt_tokens_per_second"]
-    benchmark["args"] = benchmark.pop("config")
-    ((block,), _) = scanned(json.dumps(report), tmp_path)
-    assert isinstance(block, Block)
-    whole = read_file(SAMPLES / "guidellm-0.8.1.json")[0].metrics()
-    del whole["input_tokens_per_s"]
-    assert block.metrics() == whole
-
-
 BLOCK = CONSOLE.replace("```\n", "")
 PAGE = f"""# A page
 ## H100
@@ -103,27 +86,6 @@ def files(folder: Path) -> dict[str, bytes]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return made
-
-
-def counts(path: Path) -> tuple[int, int, int]:
-    found = list(read_anything(path))
-    return tuple(sum(len(getattr(each, part)) for each in found) for part in ("blocks", "errors", "notes"))
-
-
-def test_a_folder_and_its_archives_give_the_same(tmp_path: Path) -> None:
-    made = files(tmp_path / "folder")
-    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in made.items():
-            archive.writestr(f"../{name}", content)
-    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
-        for name, content in made.items():
-            member = tarfile.TarInfo(f"/etc/{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    before = sorted(tmp_path.rglob("*"))
-    for path in ("folder", "all.zip", "all.tar.gz"):
-        assert counts(tmp_path / path) == (2, 1, 2), path
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from servelab.metrics.definitions import METRICS
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
 
 ROOT = Path(__file__).parents[2]
@@ -51,12 +50,11 @@ def console(name: str) -> str:
 
 
 LLAMA_BENCH = SAMPLES / "llama-bench.txt"
-CLIENTS = ROOT / "tests/data/clients"
 PRINTED = {
     **{name: SAMPLES / name for name in EXPECTED if name.endswith(".txt")},
     "llama-bench.txt": LLAMA_BENCH,
-    "aiperf": CLIENTS / "aiperf/chat/console.txt",
-    "guidellm": CLIENTS / "guidellm/chat/console.txt",
+    "aiperf": SAMPLES / "aiperf.txt",
+    "guidellm": ROOT / "tests/data/clients/guidellm/chat/console.txt",
 }
 """What tools print, which tests wrap and damage."""
 
@@ -69,48 +67,6 @@ def test_every_reader_on_a_real_result(name: str) -> None:
     assert {key: figures(block)[key] for key in some} == some
     assert len(figures(block)) == len(block.figures)
     assert set(block.definitions) <= {figure.metric for figure in block.figures}
-
-
-def test_canonical_names_are_those_of_the_metrics() -> None:
-    known = set(METRICS.names())
-    read = {figure.metric for name in EXPECTED for block in read_file(SAMPLES / name) for figure in block.figures}
-    assert {"ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "total_tokens_per_s", "duration_s", "peak_concurrency"} <= read
-    assert {name for name in read if name.endswith("_ms")} - known <= {
-        "client_queue_ms",
-        "run_time_per_output_token_ms",
-    }
-
-
-@pytest.mark.parametrize("run", ["chat", "completions"])
-def test_aiperf_prints_what_it_saved(run: str) -> None:
-    (printed,) = read_file(CLIENTS / f"aiperf/{run}/console.txt")
-    (saved,) = read_file(CLIENTS / f"aiperf/{run}/profile_export_aiperf.json")
-    assert len(printed.figures) > 20
-    for key, value in figures(printed).items():
-        assert value == pytest.approx(figures(saved)[key], abs=0.005001), key
-
-
-AISBENCH_RUN = CLIENTS / "aisbench/chat"
-AISBENCH_SAVED = "out/round/performances/server/workload"
-
-
-@pytest.mark.parametrize(
-    ("printed", "saved"),
-    [
-        (SAMPLES / "aisbench-3.1.txt", SAMPLES / "aisbench-3.1"),
-        (AISBENCH_RUN / "console.txt", AISBENCH_RUN / AISBENCH_SAVED),
-    ],
-    ids=["made", "written by the tool"],
-)
-def test_aisbench_saves_what_it_prints(printed: Path, saved: Path) -> None:
-    """The totals in one file, the latencies in the other."""
-    (whole,) = read_file(printed)
-    parts = {}
-    for ending in ("json", "csv"):
-        (block,) = read_file(saved.with_suffix(f"{saved.suffix}.{ending}"))
-        assert block.definitions.items() <= whole.definitions.items()
-        parts |= figures(block)
-    assert parts == figures(whole) and len(parts) >= 23
 
 
 def test_each_test_of_llama_bench_is_a_block() -> None:
@@ -185,29 +141,6 @@ def test_unknown_lines_are_kept_and_reported(tmp_path: Path) -> None:
     assert figures(block) == figures(read_file(SAMPLES / "sglang-0.5.txt")[0])
 
 
-TENSORRT_LLM_FILE = {
-    "date": "20260101-000000",
-    "backend": "openai",
-    "model_id": "m",
-    "num_prompts": 4,
-    "request_rate": "inf",
-    "burstiness": 1.0,
-    "max_concurrency": 2,
-    "duration": 2.0,
-    "completed": 4,
-    "total_input_tokens": 40,
-    "total_output_tokens": 60,
-    "request_throughput": 2.0,
-    "request_goodput:": None,
-    "output_throughput": 30.0,
-    "total_token_throughput": 50.0,
-    "user_throughput": 31.0,
-    "avg_decoded_tokens_per_iter": {"mean": 1.0},
-    "mean_ttft_ms": 100.0,
-    "std_ttft_ms": 1.0,
-}
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
@@ -250,10 +183,3 @@ def test_lines_of_another_tool_are_no_unknown_lines(tmp_path: Path) -> None:
     log.write_text(text, encoding="utf-8")
     with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are from vllm-bench"):
         read_file(log)
-
-
-def test_tensorrt_llm_json(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text(json.dumps(TENSORRT_LLM_FILE), encoding="utf-8")
-    (block,) = read_file(log)
-    assert (block.tool, block.value("user_tokens_per_s"), block.unknown) == ("tensorrt-llm-bench", 31.0, ())

@@ -176,22 +176,6 @@ def test_files(files, tmp_path):
         assert contents(source) == before
 
 
-def test_a_table_keeps_all_else(tmp_path):
-    source = write_parquet(tmp_path / "a.parquet", ROWS)
-    made = pq.ParquetFile(redactor().member("results/runs/r/requests.parquet", source, tmp_path / "b.parquet"))
-    before, after = pq.ParquetFile(source), made.read()
-    assert after.schema.types == before.schema_arrow.types
-    assert after.schema.metadata == {b"from": b"/redacted-project", b"kept": b"x"}
-    assert made.metadata.num_row_groups == before.metadata.num_row_groups
-    assert made.metadata.row_group(0).column(0).compression == "ZSTD"
-    rows = before.read().to_pylist()
-    assert after.select(["round", "value"]).to_pylist() == [
-        {key: row[key] for key in ("round", "value")} for row in rows
-    ]
-    changes = redactor()
-    assert after["error"].to_pylist() == [row["error"] and changes.text(row["error"]) for row in rows]
-
-
 @pytest.mark.parametrize(
     "name",
     [

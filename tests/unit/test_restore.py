@@ -63,7 +63,7 @@ def archive(origin, tmp_path):
             files[made] = tmp_path / "made" / made
             files[made].parent.mkdir(parents=True, exist_ok=True)
             files[made].write_text("study: small\n")
-        contents = Contents("A small study", "2026-11-21", ["recorded/small"], files)
+        contents = Contents("A small study", "2026-11-21", "recorded/small", files)
         redactor = Redactor(project=tmp_path / "nowhere", environment={}, hosts=["machine-of-somebody"])
         build_archive(tmp_path / name, contents, SOURCE, redactor)
         return tmp_path / name
@@ -117,7 +117,7 @@ def test_a_run_of_an_archive_is_taken_by_its_identity_alone(archive, run, tmp_pa
         place = str(tmp_path / "archives")
         (tmp_path / "archives").mkdir()
         path = path.rename(tmp_path / "archives/x.zip")
-    shared = SharedRuns([RunPlace(place=place)], tmp_path / "results", tmp_path, lines.append)
+    shared = SharedRuns([RunPlace(place=place)], tmp_path / "results", lines.append)
     assert shared.fetch(run.name) and lines == [] and not shared.has("0" * 20)
     assert {name.split("/")[0] for name in files_of(tmp_path / "results")} == {"runs"}
     (mark,) = read_import(tmp_path / "results/runs" / run.name).imports

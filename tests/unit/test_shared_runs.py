@@ -35,7 +35,7 @@ def shared(other, tmp_path, lines):
 
 
 def taken_from(place, tmp_path, lines, **keys):
-    return SharedRuns([RunPlace(place=str(place), **keys)], tmp_path / "results", tmp_path / "kept", lines.append)
+    return SharedRuns([RunPlace(place=str(place), **keys)], tmp_path / "results", lines.append)
 
 
 def ids(results):
@@ -75,15 +75,15 @@ def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
     run_id, _ = ids(other)
     shutil.copytree(other, tmp_path / "copy")
     places = [RunPlace(place=str(tmp_path / "copy")), RunPlace(place=str(other))]
-    assert SharedRuns(places, tmp_path / "results", tmp_path, lines.append).fetch(run_id)
+    assert SharedRuns(places, tmp_path / "results", lines.append).fetch(run_id)
     assert read_import(tmp_path / "results/runs" / run_id).imports[0].origin == str(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("nowhere", "nowhere: cannot be read"),
-        ("empty", "is no results folder"),
+        ("nowhere", "nowhere: is no archive"),
+        ("empty", "no results folder"),
         ([{"place": "other", "allowed_signers": "keys"}], "only archives are signed"),
         # in one piece no archive would take this file
         ([{"place": "@".join(("s3://key:secret", "bucket/x"))}], "a credential"),

@@ -239,12 +239,6 @@ def test_tables_of_other_releases_and_tools(name: str, tmp_path: Path) -> None:
     assert block.formulas.keys() == {figure.metric for figure in block.figures if figure.value is not None}
 
 
-def test_a_time_per_token_of_three_formulas_is_not_named(tmp_path: Path) -> None:
-    block = only(TABLES["evalscope 0.15"][0], tmp_path)
-    assert not [figure for figure in block.figures if "token_ms" in figure.metric or figure.metric == "tpot_ms"]
-    assert any("three ways" in warning for warning in block.warnings)
-
-
 def test_swept_parameters_and_trials_name_the_run(tmp_path: Path) -> None:
     swept = only(TABLES["a sweep's summary"][0], tmp_path)
     assert swept.unknown == () and swept.settings["max_num_seqs"] == 32 and swept.settings["run_number"] == 1

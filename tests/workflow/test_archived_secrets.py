@@ -73,8 +73,6 @@ def plant(workspace):
         failed_run(workspace) / "status.json",
         lambda value: value.update(message=f"cannot open {HOME}/x of {USER} with {HUB}", log_lines=[LINE]),
     )
-    for log in sorted(workspace.folder.glob("results/logs/**/*.log")):
-        log.write_text(f"{log.read_text()}{LINE}\n{workspace.folder}/results/x\n")
 
 
 def plant_in_manifest(value):
@@ -140,7 +138,6 @@ def test_nothing_planted_is_in_the_archive(archive):
     for part in ("server.log", "status.json", "manifest.json", "requests.parquet", "table.parquet", "report.html"):
         assert any(name.endswith(part) for name in changed), (part, changed)
     assert {"workflow/config/config.yaml", "workflow.diff"} <= set(changed)
-    assert any(name.startswith("results/logs/") for name in changed)
 
 
 def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):

@@ -1,10 +1,13 @@
-"""A question to a served model, and what came back."""
+"""A question to a served model, its answer, and graders, which say whether it is right."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from servelab.core.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Question:
     expected: str | None = None
     """The right answer, for the grader; None if the question is not graded."""
     grader: str = "exact"
-    """Name in `graders.GRADERS`; used only with `expected`."""
+    """Name in `GRADERS`; used only with `expected`."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer; they are not part of it."""
 
@@ -59,3 +62,60 @@ def usable_logprobs(answer: Answer) -> dict[str, float] | None:
 
 ROUNDING = 1e-3
 """Servers print log-probabilities in few digits."""
+
+
+Grader = Callable[[str, str], bool]
+"""Takes the answer's text and the expected one."""
+
+GRADERS: Registry[Grader] = Registry("grader")
+
+_NUMBER = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
+_MARKED = re.compile(r"#### (-?[0-9.,]+)")
+_IGNORED = re.compile(r",|\$|\.$")
+
+
+def grade(grader: str, text: str, expected: str | None) -> bool | None:
+    """Whether an answer is right; None without an expected one. `ConfigError` if there is no such grader."""
+    check = GRADERS.get(grader)
+    return None if expected is None else check(text, expected)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).removesuffix(".").rstrip()
+
+
+def exact(text: str, expected: str) -> bool:
+    """Whether both are the same words, without case, extra white space, and a full stop at the end."""
+    return _plain(text) == _plain(expected)
+
+
+def contains(text: str, expected: str) -> bool:
+    """Whether the answer contains the expected words as whole words, in their order and without case."""
+    words = " ".join(expected.split())
+    if not words:
+        return not text.strip()
+    pattern = rf"(?<!\w){re.escape(words)}(?!\w)"
+    return re.search(pattern, " ".join(text.split()), re.IGNORECASE) is not None
+
+
+def _number(text: str) -> str:
+    """A number without commas, dollar signs, a full stop at the end, and all up to a last `#### `."""
+    return _IGNORED.sub("", text.rpartition("#### ")[2]).lower()
+
+
+def last_number(text: str, expected: str) -> bool:
+    """Whether the last number of the answer is the expected one."""
+    found = _NUMBER.findall(text)
+    return bool(found) and _number(found[-1].strip()) == _number(expected)
+
+
+def marked_number(text: str, expected: str) -> bool:
+    """Whether the first number after `#### ` is the expected one."""
+    found = _MARKED.search(text)
+    return found is not None and _number(found[1]) == _number(expected)
+
+
+GRADERS.register("exact", exact)
+GRADERS.register("contains", contains)
+GRADERS.register("last_number", last_number)
+GRADERS.register("marked_number", marked_number)

@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from servelab.answers.graders import GRADERS
-from servelab.answers.question import Question
+from servelab.answers.question import GRADERS, Question
 from servelab.assets.pinned_file import Content, holds
+from servelab.assets.workloads import Parameters, Workload, open_dataset, table
 from servelab.assets.workloads.conversations import Message
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
+from servelab.metrics.tables.schemas import ASKED
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class QuestionSet(Protocol):
@@ -74,64 +79,43 @@ def _words(rng: random.Random, count: int) -> str:
     return " ".join(rng.sample(_WORDS.split(), count))
 
 
-def _addition(rng: random.Random) -> Pair:
-    one, other = rng.randint(1, 90), rng.randint(1, 9)
-    return f"{one} + {other} =", str(one + other)
+KINDS = ("addition", "subtraction", "copying", "counting", "first-word", "last-word", "first-letter", "digits")
 
 
-def _subtraction(rng: random.Random) -> Pair:
-    one, other = rng.randint(10, 99), rng.randint(1, 9)
-    return f"{one} - {other} =", str(one - other)
+def _made(kind: str, rng: random.Random) -> Pair:
+    """A question of a kind, and its answer."""
+    match kind:
+        case "addition":
+            one, other = rng.randint(1, 90), rng.randint(1, 9)
+            return f"{one} + {other} =", str(one + other)
+        case "subtraction":
+            one, other = rng.randint(10, 99), rng.randint(1, 9)
+            return f"{one} - {other} =", str(one - other)
+        case "copying":
+            text = _words(rng, rng.randint(3, 6))
+            return f"Copy: {text} =>", text
+        case "counting":
+            first, step = rng.randint(1, 300), rng.choice((1, 2, 5, 10))
+            shown = [str(first + step * position) for position in range(5)]
+            return f"Continue: {', '.join(shown[:4])} =>", shown[4]
+        case "first-word" | "last-word":
+            text = _words(rng, rng.randint(3, 5))
+            return f"{kind.capitalize().replace('-', ' ')} of: {text} =>", text.split()[
+                0 if kind == "first-word" else -1
+            ]
+        case "first-letter":
+            text = _words(rng, rng.randint(1, 2))
+            return f"First letter of: {text} =>", text[0]
+        case _:
+            digits = [rng.randint(0, 9) for _ in range(rng.randint(2, 4))]
+            return f"In digits: {' '.join(_ONES[digit] for digit in digits)} =>", " ".join(map(str, digits))
 
 
-def _copying(rng: random.Random) -> Pair:
-    text = _words(rng, rng.randint(3, 6))
-    return f"Copy: {text} =>", text
-
-
-def _counting(rng: random.Random) -> Pair:
-    first, step = rng.randint(1, 300), rng.choice((1, 2, 5, 10))
-    shown = [str(first + step * position) for position in range(5)]
-    return f"Continue: {', '.join(shown[:4])} =>", shown[4]
-
-
-def _first_word(rng: random.Random) -> Pair:
-    text = _words(rng, rng.randint(3, 5))
-    return f"First word of: {text} =>", text.split()[0]
-
-
-def _last_word(rng: random.Random) -> Pair:
-    text = _words(rng, rng.randint(3, 5))
-    return f"Last word of: {text} =>", text.split()[-1]
-
-
-def _first_letter(rng: random.Random) -> Pair:
-    text = _words(rng, rng.randint(1, 2))
-    return f"First letter of: {text} =>", text[0]
-
-
-def _digits(rng: random.Random) -> Pair:
-    digits = [rng.randint(0, 9) for _ in range(rng.randint(2, 4))]
-    return f"In digits: {' '.join(_ONES[digit] for digit in digits)} =>", " ".join(map(str, digits))
-
-
-KINDS: dict[str, Callable[[random.Random], Pair]] = {
-    "addition": _addition,
-    "subtraction": _subtraction,
-    "copying": _copying,
-    "counting": _counting,
-    "first-word": _first_word,
-    "last-word": _last_word,
-    "first-letter": _first_letter,
-    "digits": _digits,
-}
-
-
-def _examples(make: Callable[[random.Random], Pair], rng: random.Random, line: str) -> list[Pair]:
+def _examples(kind: str, rng: random.Random, line: str) -> list[Pair]:
     """Solved questions of the kind, none of them the question itself."""
     examples: list[Pair] = []
     while len(examples) < EXAMPLES:
-        example = make(rng)
+        example = _made(kind, rng)
         if example[0] != line:
             examples.append(example)
     return examples
@@ -149,16 +133,15 @@ class Embedded:
         if not 1 <= count <= MOST:
             raise ConfigError(f"the embedded set has 1 to {MOST:,} questions (found count {count:,})")
         rng = random.Random(seed)  # noqa: S311 (not for secrets)
-        kinds = list(KINDS.items())
         asked: set[str] = set()
         questions: list[Question] = []
         while len(questions) < count:
-            kind, make = kinds[len(questions) % len(kinds)]
-            line, answer = make(rng)
+            kind = KINDS[len(questions) % len(KINDS)]
+            line, answer = _made(kind, rng)
             if line in asked:
                 continue
             asked.add(line)
-            examples = [f"{example} {right}" for example, right in _examples(make, rng, line)]
+            examples = [f"{example} {right}" for example, right in _examples(kind, rng, line)]
             questions.append(
                 Question(
                     id=f"{kind}-{len(questions)}",
@@ -288,3 +271,68 @@ def _own_question(where: str, number: int, content: bytes) -> Question:
 
 
 QUESTION_SETS.register("own", Own())
+
+
+class QuestionsParameters(Parameters):
+    """Which questions; the seed draws them."""
+
+    questions: str = Field(description="Name of the set.")
+    set_version: str = Field(description="Its version.")
+    dataset_sha256: str | None = Field(None, description="sha256 of the set's file; null for a set without one.")
+
+
+class Questions(Workload):
+    """A kind of workload that is not registered, since no study lists it: questions are no load."""
+
+    kind = "questions"
+    version = "2"
+    Parameters = QuestionsParameters
+
+    def make(self, parameters: QuestionsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        """See `Workload.make`; the rows have the columns of `schemas.ASKED` besides, and none is a warm-up."""
+        file = None
+        if parameters.dataset_sha256 is not None:
+            _, file = open_dataset(dataset, parameters.dataset_sha256)
+        asked = QUESTION_SETS.get(parameters.questions).questions(file, parameters.num_requests, parameters.seed)
+        texts = [_texts(each, parameters.endpoint) for each in asked]
+        rows: list[dict[str, Any]] = [
+            {
+                "prompt": said[-1],
+                "input_tokens": sum(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in said),
+                "output_tokens": each.max_tokens,
+                "earlier": _earlier(each),
+            }
+            for said, each in zip(texts, asked, strict=True)
+        ]
+        found = table(rows, [])
+        columns: dict[str, list[Any]] = {
+            "question": [each.id for each in asked],
+            "expected": [each.expected for each in asked],
+            "grader": [each.grader for each in asked],
+            "stop": [list(each.stop) for each in asked],
+        }
+        for name, values in columns.items():
+            found = found.append_column(ASKED.field(name), pa.array(values, ASKED.field(name).type))
+        return found
+
+
+def _texts(question: Question, endpoint: str) -> list[str]:
+    """The texts that are sent, the prompt last; `ConfigError` for a question that the endpoint does not take."""
+    if (endpoint == "chat") != (question.messages is not None):
+        given = "messages" if question.messages is not None else "a prompt"
+        other = "chat" if endpoint == "completions" else "completions"
+        raise ConfigError(f"question {question.id} has {given}, but answers.endpoint is {endpoint}: set it to {other}")
+    if question.messages is None:
+        return [str(question.prompt)]
+    if question.messages[-1]["role"] != "user":
+        raise ConfigError(f"question {question.id}: messages: the last one must be of role `user`: it is what is asked")
+    return [message["content"] for message in question.messages]
+
+
+def _earlier(question: Question) -> str | None:
+    """The messages before the one that asks, as `schemas.TURNS` has them."""
+    before = [dict(message) for message in (question.messages or ())[:-1]]
+    return json.dumps(before, ensure_ascii=False) if before else None
+
+
+QUESTIONS: Workload = Questions()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import mimetypes
-import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -27,6 +25,7 @@ from servelab.archive.unpack import BLOCK_BYTES, open_archive, unpacked
 from servelab.archive.verify import recompute
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
+from servelab.core.identity import file_sha256
 from servelab.core.seal import resealed
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
@@ -65,20 +64,18 @@ def build_redacted(
     `ServelabError` if the redacted records cannot be computed from.
     """
     manifest = build_archive(output, contents, source, redactor)
-    computed = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
-    if not any(member.redacted and name.startswith(computed) for name, member in manifest.members.items()):
+    if not any(each.redacted and name.startswith(manifest.folder) for name, each in manifest.members.items()):
         return manifest
     try:
         with (
             tempfile.TemporaryDirectory(prefix="servelab-redacted-") as scratch,
             open_archive(output) as archive,
-            unpacked(archive, Path(scratch)) as folder,
+            unpacked(archive, Path(scratch), archive.members) as folder,
         ):
             work = Path(scratch) / "again"
-            work.mkdir()
             if why := recompute(folder, manifest, root, work):
                 raise ServelabError(f"{output}: cannot be computed from the redacted records: {why}")
-            made = {name: work / name for name in contents.files if name.startswith(computed)}
+            made = {name: work / name for name in contents.files if name.startswith(manifest.folder)}
             files = contents.files | {name: path for name, path in made.items() if path.is_file()}
             return build_archive(output, replace(contents, files=files), source, redactor)
     except BaseException:
@@ -92,45 +89,44 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
     `ServelabError` names a file that is missing, changes while it is read, or must stay unchanged and has a secret.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".archive-", dir=output.parent))
     try:
-        files = _Files(contents, redactor, scratch)
-        files.make(README, _readme(contents, source).encode())
-        if source.diff:
-            files.make(DIFF, source.diff)
-        manifest = Manifest(
-            study=contents.study,
-            title=redactor.text(contents.title),
-            date=contents.date,
-            searches=contents.searches,
-            commit=source.commit,
-            dirty=source.dirty,
-            omitted=dict(sorted(contents.omitted.items())),
-            members=files.members(),
-        )
-        files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest, contents.licenses))))
-        members = dict(sorted({**manifest.members, CRATE: files.member(CRATE)}.items()))
-        manifest = manifest.model_copy(update={"members": members})
-        files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
-        with replacing(output) as temporary:
-            _write(temporary, files, members | {MANIFEST: files.member(MANIFEST)})
+        with tempfile.TemporaryDirectory(prefix=".archive-", dir=output.parent) as scratch:
+            files = _Files(redactor, Path(scratch))
+            files.make(README, _readme(contents, source).encode())
+            if source.diff:
+                files.make(DIFF, source.diff)
+            for name in sorted(contents.files, key=_is_status):  # a status seals the redacted files of its run
+                files.add(name, contents.files[name])
+            manifest = Manifest(
+                study=contents.search.split("/")[1],
+                title=redactor.text(contents.title),
+                date=contents.date,
+                searches=[contents.search],
+                commit=source.commit,
+                dirty=source.dirty,
+                omitted=dict(sorted(contents.omitted.items())),
+                members=dict(sorted(files.members.items())),
+            )
+            files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest, contents.licenses))))
+            manifest = manifest.model_copy(update={"members": dict(sorted(files.members.items()))})
+            files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
+            with replacing(output) as temporary:
+                files.write(temporary)
     except OSError as error:
         raise Outage(f"{output}: cannot be written: {error.strerror or error}; fix that and run again") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return manifest
 
 
 def _readme(contents: Contents, source: WorkflowSource) -> str:
     """What was found, and the files to open."""
-    folder = f"{RESULTS}/{contents.searches[0]}"
+    folder = f"{RESULTS}/{contents.search}"
     answer, result = contents.files.get(f"{folder}/recommended.json"), "It has no recommendation."
     if answer is not None:
         found = Recommended.read(answer)
         result = f"{answer_text(found).text}\n\n{indent(found.command, '    ')}"
     return TEXT.format(
         title=contents.title,
-        study=contents.study,
+        study=contents.search.split("/")[1],
         result=result,
         folder=folder,
         commit=f", commit {source.commit}" if source.commit else "",
@@ -140,87 +136,73 @@ def _readme(contents: Contents, source: WorkflowSource) -> str:
 
 
 class _Files:
-    """Files by their names in the archive, with redacted contents."""
+    """Files by their names in the archive, redacted where that is needed."""
 
-    def __init__(self, contents: Contents, redactor: Redactor, scratch: Path) -> None:
-        self.origins: dict[str, Path] = dict(contents.files)
+    def __init__(self, redactor: Redactor, scratch: Path) -> None:
+        self.members: dict[str, Member] = {}
         self._redactor, self._scratch = redactor, scratch
-        self._redacted: dict[str, Path] = {}
+        self._origins: dict[str, Path] = {}
+        self._paths: dict[str, Path] = {}
 
     def make(self, name: str, content: bytes) -> None:
         """Adds a file with this content."""
-        self.origins[name] = self._scratch / f"made-{len(self.origins)}{Path(name).suffix}"
-        self.origins[name].write_bytes(content)
+        path = self._scratch / f"made-{len(self.members)}{Path(name).suffix}"
+        path.write_bytes(content)
+        self.add(name, path, is_redacted=name in (CRATE, MANIFEST))
 
-    def members(self) -> dict[str, Member]:
-        """The manifest's entries of all files so far, sorted; seals of runs are those of the redacted files."""
-        found = {name: self.member(name) for name in self.origins if not _is_status(name)}
-        for name in filter(_is_status, self.origins):
-            found[name] = self.member(name)
-            if self._reseal(name, found):
-                found[name] = self._entry(name)
-        return dict(sorted(found.items()))
-
-    def member(self, name: str) -> Member:
-        """The manifest's entry of a file; the file is redacted and kept for `blocks`."""
-        origin = self.origins[name]
+    def add(self, name: str, origin: Path, *, is_redacted: bool = False) -> None:
+        """Adds a file, redacted if it is not yet."""
         if not origin.is_file():
             raise ServelabError(f"{origin}: missing, but belongs into the archive")
-        if name not in (CRATE, MANIFEST):  # these are made from redacted contents
-            scratch = self._scratch / f"redacted-{len(self._redacted)}{origin.suffix}"
+        path = origin
+        if not is_redacted:
             try:
-                changed = self._redactor.member(name, origin, scratch)
+                path = self._redactor.member(name, origin, self._scratch / f"{len(self.members)}{origin.suffix}")
             except pa.ArrowException as error:
                 raise ServelabError(f"{origin}: not a readable Parquet file: {error}") from None
-            if changed != origin:
-                self._redacted[name] = changed
-            refuse_secrets(name, changed)
-        return self._entry(name)
+            refuse_secrets(name, path)
+        if _is_status(name):
+            path = self._resealed(name, path)
+        self._origins[name], self._paths[name] = origin, path
+        size = path.stat().st_size
+        self.members[name] = Member(sha256=file_sha256(path), size_bytes=size, redacted=path != origin)
 
-    def _reseal(self, name: str, members: dict[str, Member]) -> bool:
-        """Puts the digests of redacted files into a run's status; returns whether there were any."""
+    def _resealed(self, name: str, path: Path) -> Path:
+        """A run's status with the digests of its redacted files; the file itself if there are none."""
         folder = name.removesuffix("status.json")
-        names = [other for other in members if other.startswith(folder) and other in self._redacted]
-        status = json.loads(b"".join(self.blocks(name))) if names else {}
+        redacted = {
+            other.removeprefix(folder): (each.sha256, each.size_bytes)
+            for other, each in self.members.items()
+            if other.startswith(folder) and each.redacted
+        }
+        status = json.loads(path.read_bytes()) if redacted else {}
         if not status.get("seal"):
-            return False
-        sealed = {other: members[other] for other in names if other.removeprefix(folder) in status["seal"]["files"]}
-        redacted = {other.removeprefix(folder): (each.sha256, each.size_bytes) for other, each in sealed.items()}
-        self._redacted[name] = self._scratch / f"resealed-{len(self._redacted)}.json"
-        write_json(self._redacted[name], resealed(status, redacted))
-        return True
+            return path
+        sealed = {other: each for other, each in redacted.items() if other in status["seal"]["files"]}
+        made = self._scratch / f"resealed-{len(self.members)}.json"
+        write_json(made, resealed(status, sealed))
+        return made
 
-    def _entry(self, name: str) -> Member:
-        digest, size = hashlib.sha256(), 0
-        for block in self.blocks(name):
-            digest.update(block)
-            size += len(block)
-        return Member(sha256=digest.hexdigest(), size_bytes=size, redacted=name in self._redacted)
-
-    def blocks(self, name: str) -> Iterator[bytes]:
-        """Redacted content of a file."""
-        with self._redacted.get(name, self.origins[name]).open("rb") as file:
-            while block := file.read(BLOCK_BYTES):
-                yield block
+    def write(self, path: Path) -> None:
+        """Writes all files into a zip."""
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, member in sorted(self.members.items()):
+                digest = hashlib.sha256()
+                entry = zipfile.ZipInfo(name)  # of one date, so that the same content gives the same bytes
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = (stat.S_IFREG | 0o644) << 16
+                big = member.size_bytes >= zipfile.ZIP64_LIMIT
+                with self._paths[name].open("rb") as file, archive.open(entry, "w", force_zip64=big) as output:
+                    while block := file.read(BLOCK_BYTES):
+                        digest.update(block)
+                        output.write(block)
+                if digest.hexdigest() != member.sha256:
+                    text = "changed while it was archived; build the archive again"
+                    raise ServelabError(f"{self._origins[name]}: {text}")
 
 
 def _is_status(name: str) -> bool:
     return name.startswith(f"{RESULTS}/runs/") and name.endswith("/status.json")
-
-
-def _write(path: Path, files: _Files, members: dict[str, Member]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, member in sorted(members.items()):
-            digest = hashlib.sha256()
-            entry = zipfile.ZipInfo(name)  # of one date, so that the same content gives the same bytes
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (stat.S_IFREG | 0o644) << 16
-            with archive.open(entry, "w", force_zip64=member.size_bytes >= zipfile.ZIP64_LIMIT) as output:
-                for block in files.blocks(name):
-                    digest.update(block)
-                    output.write(block)
-            if digest.hexdigest() != member.sha256:
-                raise ServelabError(f"{files.origins[name]}: changed while it was archived; build the archive again")
 
 
 def _json_bytes(value: object) -> bytes:
@@ -253,7 +235,7 @@ def crate_metadata(manifest: Manifest, licenses: dict[str, str]) -> dict[str, An
         lang="snakemake",
         lang_version=version("snakemake"),
     )
-    own = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
+    own = manifest.folder
     files = {
         name: crate.add_file(dest_path=name, properties=_about(name, member, licenses))
         for name, member in manifest.members.items()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from servelab.archive import records
-from servelab.archive.layout import LIVE, PROVENANCE, RESULTS, WORKFLOW
+from servelab.archive.layout import LIVE, RESULTS, WORKFLOW
 from servelab.archive.records import read_json, referenced_runs
-from servelab.assets.datasets import folder_name
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.yaml_file import read_yaml
@@ -119,7 +116,8 @@ class Contents:
 
     title: str
     date: str
-    searches: list[str]
+    search: str
+    """The study's folder below results/: `studies/<study>` or `recorded/<study>`."""
     files: dict[str, Path]
     nodes: set[str] = field(default_factory=set)
     """Machines that the runs name."""
@@ -128,34 +126,20 @@ class Contents:
     omitted: dict[str, str] = field(default_factory=dict)
     """Files that are omitted, and why."""
 
-    @property
-    def study(self) -> str:
-        """Name of the archive's own study."""
-        return self.searches[0].split("/")[1]
-
 
 def made_of(search: str) -> tuple[str, ...]:
     """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
     return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
 
 
-def study_contents(root: Path, results: Path, searches: list[str], source: WorkflowSource) -> Contents:
-    """Everything of the studies in `searches` (`studies/<study>`, `recorded/<study>`); the first is the archive's own.
+def study_contents(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
+    """Everything of a study. `root` is the project's folder, `source` the workflow in it.
 
-    `root` is the project's folder, `source` the workflow in it. `ServelabError` names a file that is missing or does
-    not match another file.
+    `ServelabError` names a file that is missing or does not match another file.
     """
-    found = [
-        (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source) for search in searches
-    ]
-    contents = Contents(found[0].title, found[0].date, searches, {})
-    contents.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
-    for part in found:
-        contents.files |= part.files
-        contents.nodes |= part.nodes
-        contents.licenses |= part.licenses
-        contents.omitted |= part.omitted
-    return contents
+    found = (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source)
+    found.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
+    return found
 
 
 def date_of(root: Path, results: Path, search: str, source: WorkflowSource) -> str:
@@ -194,18 +178,17 @@ def _live(root: Path, results: Path, search: str, source: WorkflowSource) -> Con
     stages = stage_names(project.study)
     own = _finished(results, search, stages)
     runs = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
-    specs = {run_id: _spec(results, run_id) for run_id in runs}
-    workloads = sorted({content_id(spec["workload"]) for spec in specs.values()})
-    _raise(records.record_faults(results, runs, workloads))
-    contents = Contents(project.study.title, date_of(root, results, search, source), [search], _below(results, own))
+    _raise(records.record_faults(results, runs, []))
+    specs = [read_json(results / "runs" / run_id / "spec.json") for run_id in runs]
+    workloads = sorted({content_id(spec["workload"]) for spec in specs})
+    _raise(records.record_faults(results, [], workloads))
+    contents = Contents(project.study.title, date_of(root, results, search, source), search, _below(results, own))
     for folder in [*(f"runs/{run_id}" for run_id in runs), *(f"workloads/{workload}" for workload in workloads)]:
         contents.files |= _below(results, _files_below(results / folder))
     settings = [project.file, root / "config/workloads.yaml", root / "config/datasets.yaml"]
     settings += sorted({project.lock(alias) for alias in project.study.engines})
     settings += [project.client_lock] if project.client_lock else []
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in settings}
-    contents.files |= _provenance(project, results, specs.values())
-    contents.files |= _logs(results, search, stages, [*runs, *workloads])
     manifests = (RunManifest.read(results / "runs" / run_id / "manifest.json") for run_id in runs)
     contents.nodes = {each.placement.batch.node for each in manifests if each.placement and each.placement.batch.node}
     _leave_out_requests(project, results, workloads, contents)
@@ -218,17 +201,9 @@ def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) ->
     own = _finished(results, search, study.stage_names)
     plans = [path for path in own if path.name == "plan.json"]
     _raise(fault for logs in (folder / LOGS, results / search / LOGS) for fault in records.log_faults(plans, logs))
-    contents = Contents(study.title, date_of(root, results, search, source), [search], _below(results, own))
+    contents = Contents(study.title, date_of(root, results, search, source), search, _below(results, own))
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in _files_below(folder)}
-    contents.files |= _logs(results, search, study.stage_names, [])
     return contents
-
-
-def _spec(results: Path, run_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(results / "runs" / run_id / "spec.json")
-    if content_id(found) != run_id:
-        raise ServelabError(f"{results}/runs/{run_id}/spec.json: is the specification of run {content_id(found)}")
-    return found
 
 
 def _raise(faults: Iterable[str]) -> None:
@@ -255,42 +230,6 @@ def _files_below(folder: Path) -> list[Path]:
 
 def _below(results: Path, paths: Iterable[Path]) -> dict[str, Path]:
     return {f"{RESULTS}/{path.relative_to(results).as_posix()}": path for path in paths}
-
-
-def _provenance(project: Project, results: Path, specs: Iterable[Mapping[str, Any]]) -> dict[str, Path]:
-    """Descriptions of what is too large or not ours to redistribute: data sets, models, environments."""
-    found = {}
-    for name in project.study.workloads:
-        if dataset := project.workloads[name].dataset:
-            folder = folder_name(dataset, project.datasets[dataset].sha256)
-            found[f"datasets/{folder}.json"] = results / "datasets" / folder / "dataset.json"
-    for spec in specs:
-        model = spec["model"]
-        source = content_id(model["source"])
-        converted = f"{source}-{model['quantization'] or model['format']}"
-        for name in (source, content_id(spec["workload"]["tokenizer"]), converted):
-            found[f"models/{name}.json"] = results / "models" / name / "model.json"
-        for tool in (spec["engine"], spec["client"]):
-            name = f"{tool['name']}-{(tool.get('environment_sha256') or '')[:12]}"
-            found[f"environments/{name}.json"] = results / "envs" / name / "environment.json"
-    return {f"{PROVENANCE}/{name}": path for name, path in found.items() if path.is_file()}
-
-
-def _logs(results: Path, search: str, stages: Iterable[str], ids: Iterable[str]) -> dict[str, Path]:
-    """Logs of the jobs that made a study, its runs and its workloads: each is named by what the job made."""
-    study = search.split("/")[1]
-    names = {
-        *ids,
-        *(f"{each}{stage}" for each in (study, search) for stage in ("", *(f"-{stage}" for stage in stages))),
-    }
-    answer = re.compile(rf"keep_answer/{re.escape(study)}-[0-9a-f]+")
-    found = []
-    for path in _files_below(results / "logs"):
-        log = path.relative_to(results / "logs").with_suffix("").as_posix()
-        rule, _, made = log.partition("/")
-        if rule != "archive_study" and (made in names or answer.fullmatch(log)):
-            found.append(path)
-    return _below(results, found)
 
 
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from servelab.archive.unpack import Archive
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.ssh_signature import SUFFIX, BadSignatureError, Signer, SigningKey, sign_file, verify_file
@@ -20,8 +21,6 @@ README = "README.md"
 DIFF = "workflow.diff"
 WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
-PROVENANCE = "provenance"
-"""Folder of descriptions: data sets, models and environments that the archive does not contain."""
 RESULTS = "results"
 LIVE = "studies"
 KEY = "runs_from"
@@ -43,7 +42,7 @@ class Manifest(Strict):
     title: str
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="When its last run ended; see `contents.date_of`.")
     searches: list[Annotated[str, Field(pattern=r"^(studies|recorded)/[a-z0-9][a-z0-9._-]*$")]] = Field(
-        min_length=1, description="Folders below results/ whose tables are here; the first is the study's own."
+        min_length=1, max_length=1, description="The study's folder below results/."
     )
     commit: str | None = Field(description="The workflow's commit; null outside a checkout.")
     dirty: bool | None = Field(description="Whether files differed from that commit, as in workflow.diff.")
@@ -51,25 +50,34 @@ class Manifest(Strict):
     members: dict[str, Member]
 
     @property
+    def search(self) -> str:
+        """The study's folder below results/: `studies/<study>` or `recorded/<study>`."""
+        return self.searches[0]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its runs were measured, and not read from logs."""
+        return self.search.startswith(f"{LIVE}/")
+
+    @property
+    def folder(self) -> str:
+        """How the names of the study's own files begin."""
+        return f"{RESULTS}/{self.search}/"
+
+    @property
     def study_file(self) -> str:
         """The member that is the study as its author wrote it."""
-        search = self.searches[0]
-        return f"{WORKFLOW}/config/{search}{'.yaml' if search.startswith(f'{LIVE}/') else '/study.yaml'}"
-
-    def is_restored(self, path: str) -> bool:
-        """Whether a member is restored into a results folder: raw records, and files of the archive's own studies."""
-        folders = ["runs", "workloads", *self.searches]
-        return any(path.startswith(f"{RESULTS}/{folder}/") for folder in folders)
+        return f"{WORKFLOW}/config/{self.search}{'.yaml' if self.is_live else '/study.yaml'}"
 
 
-def parse_manifest(content: bytes, archive: str) -> Manifest:
-    """The manifest in these bytes; `ServelabError` names the archive and what is wrong."""
+def read_manifest(archive: Archive) -> Manifest:
+    """The manifest of an open archive; `ServelabError` if it is missing or broken."""
     try:
-        manifest = Manifest.model_validate_json(content)
+        manifest = Manifest.model_validate_json(archive.read(MANIFEST))
     except ValidationError as error:
-        raise ServelabError(describe_validation_error(error, f"{archive}: {MANIFEST}", Manifest)) from None
+        raise ServelabError(describe_validation_error(error, f"{archive.path}: {MANIFEST}", Manifest)) from None
     if MANIFEST in manifest.members:
-        raise ServelabError(f"{archive}: {MANIFEST}: lists itself")
+        raise ServelabError(f"{archive.path}: {MANIFEST}: lists itself")
     return manifest
 
 
@@ -95,9 +103,7 @@ def sign_archive(archive: Path, key: SigningKey | None) -> str:
     `ConfigError` if the key cannot sign.
     """
     signature_of(archive).unlink(missing_ok=True)
-    if key is None:
-        return "unsigned"
-    return f"signed as {key.identity} in {sign_file(key, archive)}"
+    return "unsigned" if key is None else f"signed as {key.identity} in {sign_file(key, archive)}"
 
 
 def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSignature:
@@ -118,7 +124,7 @@ def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSigna
 class RunPlace(Strict):
     """A place that has runs."""
 
-    place: str = Field(min_length=1, description="Results folder, archive, or folder of archives; a path or `s3://…`.")
+    place: str = Field(min_length=1, description="Results folder, archive, or folder of archives.")
     allowed_signers: Path | None = Field(
         None, description="File of keys that you trust: only archives that one of them signed are taken."
     )

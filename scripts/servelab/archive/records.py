@@ -16,12 +16,18 @@ from servelab.core.identity import content_id, file_sha256
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunManifest, RunStatus, read_import
-from servelab.metrics.capacity import find_capacity, judge, next_load
+from servelab.metrics.capacity import judge
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import by_round, read_arrow, record_array
 
 _KEY = re.compile(r"(?:^|_)run_ids?(?:_|$)")
 _ID = re.compile(r"[0-9a-f]{20}")
+_TABLES = {
+    "requests.parquet": schemas.RUN_REQUESTS,
+    "telemetry.parquet": schemas.TELEMETRY,
+    "steps.parquet": schemas.RUN_REQUESTS,
+    "answers.parquet": schemas.RUN_ANSWERS,
+}
 
 
 def referenced_runs(files: Iterable[Path]) -> dict[str, Path]:
@@ -31,7 +37,7 @@ def referenced_runs(files: Iterable[Path]) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for file in files:
-        for key, value in _named(file):
+        for key, value in _texts("", read_json(file) if file.suffix == ".json" else _columns(file)):
             if _KEY.search(key) and _ID.fullmatch(value):
                 found.setdefault(value, file)
     return found
@@ -47,22 +53,18 @@ def read_json(path: Path) -> Any:
         raise ServelabError(f"{path}: cannot be read: {error}") from None
 
 
-def _named(file: Path) -> Iterator[tuple[str, str]]:
-    """Key or column, and each text there."""
-    if file.suffix == ".json":
-        yield from _texts("", read_json(file))
-        return
+def _columns(file: Path) -> dict[str, list[Any]]:
     try:
         names = [name for name in pq.read_schema(file).names if _KEY.search(name)]
         columns = read_arrow(file, names).columns
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None
-    for name, column in zip(names, columns, strict=True):
-        values = column if pa.types.is_list(column.type) else column.unique()
-        yield from _texts(name, values.to_pylist())
+    pairs = zip(names, columns, strict=True)
+    return {name: (each if pa.types.is_list(each.type) else each.unique()).to_pylist() for name, each in pairs}
 
 
 def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Each text of plain data, with its key."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _texts(str(name), part)
@@ -106,50 +108,44 @@ def faults_of_run(folder: Path) -> list[str]:
 
 def faults_of_workload(folder: Path) -> list[str]:
     """The same of a workload's requests, which may be left out of an archive."""
-    return list(_faults_of_requests(folder))
+    try:
+        described = json.loads((folder / "workload.json").read_bytes())
+        if (found := content_id(described["spec"])) != folder.name:
+            return [f"workload.json: was changed: it describes workload {found}"]
+        requests = folder / "requests.parquet"
+        if not requests.exists():
+            return []
+        if file_sha256(requests) != described["requests_sha256"]:
+            return ["requests.parquet: was changed: workload.json has another sha256"]
+        return list(_faults_of_table(requests, schemas.WORKLOAD_REQUESTS))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        return [f"workload.json: cannot be read: {error}"]
 
 
 def _faults_of_records(folder: Path) -> Iterator[str]:
-    run_id = folder.name
     try:
-        RunSpec.read(folder / "spec.json")
-        if (found := content_id(json.loads((folder / "spec.json").read_bytes()))) != run_id:
-            yield f"spec.json: is the specification of run {found}"
-        for name, kind in (("status.json", RunStatus), ("manifest.json", RunManifest)):
-            if (found := kind.read(folder / name).run_id) != run_id:
-                yield f"{name}: is of run {found}"
+        spec, status = RunSpec.read(folder / "spec.json"), RunStatus.read(folder / "status.json")
+        manifest = RunManifest.read(folder / "manifest.json")
         read_import(folder)
     except ServelabError as error:
         yield str(error).removeprefix(f"{folder}/")
         return
-    tables = {"requests.parquet": schemas.RUN_REQUESTS, "telemetry.parquet": schemas.TELEMETRY}
-    tables |= {"steps.parquet": schemas.RUN_REQUESTS, "answers.parquet": schemas.RUN_ANSWERS}
-    for name, schema in tables.items():
-        if name == "requests.parquet" or (folder / name).exists():
-            yield from _faults_of_table(folder / name, schema)
-    yield from _faults_of_steps(folder)
-
-
-def _faults_of_steps(folder: Path) -> Iterator[str]:
-    """Whether the steps of a search for capacity follow from their requests."""
-    spec, status = RunSpec.read(folder / "spec.json"), RunStatus.read(folder / "status.json")
-    if spec.capacity is None or not status.steps:
-        return
-    try:
+    if (found := content_id(read_json(folder / "spec.json"))) != folder.name:
+        yield f"spec.json: is the specification of run {found}"
+    for name, said in (("status.json", status.run_id), ("manifest.json", manifest.run_id)):
+        if said != folder.name:
+            yield f"{name}: is of run {said}"
+    searched = spec.capacity is not None and bool(status.steps)
+    needed = ("requests.parquet", "steps.parquet") if searched else ("requests.parquet",)
+    tables = {name: schema for name, schema in _TABLES.items() if name in needed or (folder / name).exists()}
+    faults = [fault for name, schema in tables.items() for fault in _faults_of_table(folder / name, schema)]
+    yield from faults
+    if spec.capacity is not None and searched and not faults:
         rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
-        kept = record_array(pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS))
-    except (OSError, ValueError, pa.ArrowException) as error:
-        yield f"steps.parquet: cannot be read as Parquet: {str(error).splitlines()[0]}"
-        return
-    for number, step in enumerate(status.steps):
-        of_step = rounds.get(number)
-        if of_step is None or next_load(spec.capacity, status.steps[:number], spec.incumbent_capacity) != step.load:
-            yield f"status.json: step {number} of the search for capacity is not the one that follows"
-        elif judge(spec.capacity, step.load, of_step[of_step["phase"] != "settle"]) != step:
-            yield f"status.json: step {number} of the search for capacity is not what steps.parquet shows"
-    found = find_capacity(spec.capacity, status.steps)
-    if found is not None and len(kept) != len(rounds.get(found.step, ())):
-        yield "requests.parquet: is not the step of the search for capacity that holds"
+        for number, step in enumerate(status.steps):
+            sent = rounds.get(number)
+            if sent is None or judge(spec.capacity, step.load, sent[sent["phase"] != "settle"]) != step:
+                yield f"status.json: step {number} of the search for capacity is not what steps.parquet shows"
 
 
 def _faults_of_sent(folder: Path, workloads: Path) -> Iterator[str]:
@@ -158,20 +154,6 @@ def _faults_of_sent(folder: Path, workloads: Path) -> Iterator[str]:
     sent = read_json(folder / "manifest.json").get("workload", {}).get("requests_sha256")
     if workload.is_file() and sent != read_json(workload)["requests_sha256"]:
         yield "manifest.json: was changed: it was sent other requests than its workload's"
-
-
-def _faults_of_requests(folder: Path) -> Iterator[str]:
-    try:
-        described = json.loads((folder / "workload.json").read_bytes())
-        if (found := content_id(described["spec"])) != folder.name:
-            yield f"workload.json: was changed: it describes workload {found}"
-        requests = folder / "requests.parquet"
-        if requests.exists():
-            if file_sha256(requests) != described["requests_sha256"]:
-                yield "requests.parquet: was changed: workload.json has another sha256"
-            yield from _faults_of_table(requests, schemas.WORKLOAD_REQUESTS)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        yield f"workload.json: cannot be read: {error}"
 
 
 def _faults_of_table(path: Path, schema: pa.Schema) -> Iterator[str]:

@@ -1,64 +1,98 @@
-"""Redacts files: JSON and Parquet by their values, text as a whole. A file in which nothing changes keeps its bytes."""
+"""Changes the texts of a file: of JSON and Parquet each value, of others the whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.core.errors import ServelabError
 
-_SNIFFED_BYTES = 8192
 MOST_BYTES = 1 << 30
 """A larger text or JSON file is not archived, because it is searched for secrets as a whole."""
+Change = Callable[[str, str, str], str]
+"""From the place of a text, its key (in JSON) and the text to the text that takes its place."""
 
 
-class _OfJson(Protocol):
-    def __call__(self, value: Any, key: str = "") -> Any: ...
-
-
-def redact_file(
-    source: Path, scratch: Path, *, text: Callable[[str], str], json: _OfJson, refuse: Callable[[Path], None]
-) -> Path:
-    """`source` if nothing changes, else `scratch` with the changed content; other kinds of files go to `refuse`."""
-    if source.suffix == ".parquet":
-        changed = _redact_parquet(source, scratch, text)
-    elif source.suffix == ".json":
-        changed = _redact_json(source, scratch, json)
-    elif _is_text(source):
-        changed = _redact_text(source, scratch, text)
-    else:
-        refuse(source)
+def changed_file(source: Path, scratch: Path, change: Change) -> Path:
+    """`source` if nothing changes, else `scratch` with the changed content."""
+    if all(change(*each) == each[2] for each in texts_of(source)):
         return source
-    if not changed:
-        scratch.unlink(missing_ok=True)
-    return scratch if changed else source
+    if source.suffix == ".parquet":
+        _change_parquet(source, scratch, change)
+    elif source.suffix == ".json":
+        made = changed_json(_read_json(source), change)
+        scratch.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    else:
+        scratch.write_bytes(change("", "", _read(source)).encode(errors="surrogateescape"))
+    return scratch
 
 
-def texts_of(source: Path, is_suspect: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
-    """Texts of a file: the place, the key (in JSON), and the text.
-
-    Of a text file, if it is suspect: first each line, then each two lines, then the whole.
-    """
+def texts_of(source: Path) -> Iterator[tuple[str, str, str]]:
+    """Texts of a file: the place, the key (in JSON), and the text; of a text file the whole, without a place."""
     if source.suffix == ".parquet":
         with pq.ParquetFile(source) as file:
-            yield "its metadata", "", str(file.schema_arrow.metadata)
+            yield from (("its metadata", "", each.decode()) for each in (file.schema_arrow.metadata or {}).values())
             for name in _columns_with_text(file.schema_arrow):
                 for batch in file.iter_batches(columns=[name]):
-                    yield from ((f"column {name}", "", value) for value in _texts(batch.column(0).to_pylist()))
+                    yield from _texts_in(batch.column(0).to_pylist(), f"column {name}")
     elif source.suffix == ".json":
-        yield from _texts_of_json(_read_json(source), "", "")
-    elif is_suspect(text := _read(source)):
-        lines = [f"{line}\n" for line in text.split("\n")]
-        yield from ((f"line {number}", "", line) for number, line in enumerate(lines, 1))
-        for number, (line, following) in enumerate(pairwise(lines), 1):
-            yield f"lines {number} and {number + 1}", "", line + following
-        yield f"lines 1 to {len(lines)}", "", text
+        yield from _texts_in(_read_json(source), "")
+    else:
+        yield "", "", _read(source)
+
+
+def changed_json(value: Any, change: Change, place: str = "", key: str = "") -> Any:
+    """Plain data with each text and each key changed. A text behind an option has the option as its key."""
+    if isinstance(value, dict):
+        inside = key if key.lower() == "cookies" else ""  # a dict of names and values
+        return {
+            change(place or "its keys", "", name): changed_json(
+                item, change, f"{place}.{name}".lstrip("."), inside or name
+            )
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        keys = [key, *(item if isinstance(item, str) and item.startswith("-") else key for item in value)]
+        pairs = enumerate(zip(keys, value, strict=False))
+        return [changed_json(item, change, f"{place}.{number}".lstrip("."), name) for number, (name, item) in pairs]
+    return change(place, key, value) if isinstance(value, str) else value
+
+
+def _texts_in(value: Any, place: str) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+
+    def keep(*each: str) -> str:
+        found.append((place, "", each[2]) if place else (each[0], each[1], each[2]))
+        return each[2]
+
+    changed_json(value, keep)
+    return found
+
+
+def _change_parquet(source: Path, scratch: Path, change: Change) -> None:
+    """Keeps the codec and the size of row groups."""
+    once = cache(lambda text: change("", "", text))
+    with pq.ParquetFile(source) as file:
+        table, group = file.read(), file.metadata.row_group(0) if file.num_row_groups else None
+        codec = group.column(0).compression if group else "SNAPPY"
+        size = group.num_rows if group else None
+    for name in _columns_with_text(table.schema):
+        field = table.schema.field(name)
+        made = changed_json(table[name].to_pylist(), lambda place, key, text: once(text))
+        table = table.set_column(table.schema.get_field_index(name), field, pa.array(made, field.type))
+    metadata = {key: once(value.decode()).encode() for key, value in (table.schema.metadata or {}).items()}
+    codec = "NONE" if codec == "UNCOMPRESSED" else codec
+    pq.write_table(table.replace_schema_metadata(metadata or None), scratch, compression=codec, row_group_size=size)
+
+
+def _columns_with_text(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if "string" in str(field.type)]
 
 
 def _read(source: Path) -> str:
@@ -68,100 +102,8 @@ def _read(source: Path) -> str:
     return source.read_bytes().decode(errors="surrogateescape")
 
 
-def _redact_text(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
-    before = _read(source)
-    after = text(before)
-    if after != before:
-        scratch.write_bytes(after.encode(errors="surrogateescape"))
-    return after != before
-
-
-def _redact_json(source: Path, scratch: Path, redact: _OfJson) -> bool:
-    before = _read_json(source)
-    after = redact(before)
-    if after == before:
-        return False
-    scratch.write_text(json.dumps(after, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return True
-
-
-def _redact_parquet(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
-    """Works row group by row group and keeps the codec and the row groups."""
-    seen: dict[str, str] = {}
-
-    def once(value: str) -> str:
-        if value not in seen:
-            seen[value] = text(value)
-        return seen[value]
-
-    changed = False
-    with pq.ParquetFile(source) as file:
-        schema = file.schema_arrow
-        metadata = {key: once(value.decode()).encode() for key, value in (schema.metadata or {}).items()}
-        changed |= metadata != (schema.metadata or {})
-        schema = schema.with_metadata(metadata or None)
-        codec = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "SNAPPY"
-        with pq.ParquetWriter(scratch, schema, compression="NONE" if codec == "UNCOMPRESSED" else codec) as writer:
-            for number in range(file.num_row_groups):
-                table = file.read_row_group(number)
-                for name in _columns_with_text(schema):
-                    values = table[name].to_pylist()
-                    made = _map_texts(values, once)
-                    if made != values:
-                        changed = True
-                        position = schema.get_field_index(name)
-                        table = table.set_column(position, schema.field(name), pa.array(made, schema.field(name).type))
-                writer.write_table(
-                    table.replace_schema_metadata(schema.metadata), row_group_size=max(1, table.num_rows)
-                )
-                seen.clear()
-    return changed
-
-
-def _columns_with_text(schema: pa.Schema) -> list[str]:
-    return [field.name for field in schema if "string" in str(field.type)]
-
-
-def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text changed, except keys."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_map_texts(item, change) for item in value]
-    if isinstance(value, dict):
-        return {key: _map_texts(item, change) for key, item in value.items()}
-    return value
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def _texts_of_json(value: Any, place: str, key: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield place or "its keys", "", name
-            yield from _texts_of_json(item, f"{place}.{name}" if place else name, name)
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            before = value[number - 1] if number else None
-            named = before if isinstance(before, str) and before.startswith("-") else key
-            yield from _texts_of_json(item, f"{place}.{number}", named)
-    elif isinstance(value, str):
-        yield place, key, value
-
-
 def _read_json(source: Path) -> Any:
     try:
         return json.loads(source.read_bytes())
     except ValueError as error:
         raise ServelabError(f"{source}: not valid JSON: {error}") from None
-
-
-def _is_text(source: Path) -> bool:
-    with source.open("rb") as file:
-        return b"\0" not in file.read(_SNIFFED_BYTES)

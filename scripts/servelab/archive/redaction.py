@@ -28,7 +28,7 @@ import psutil
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import BasePlugin
 
-from servelab.archive.redacted_files import redact_file, texts_of
+from servelab.archive.redacted_files import changed_file, changed_json, texts_of
 from servelab.core.credential_forms import BREAK, HASH_IN_LOCK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
@@ -43,6 +43,7 @@ _STAYS = re.compile(
     re.DOTALL,
 )
 """Members that must stay unchanged: the code, and files whose hash is in another member's name or content."""
+_SNIFFED_BYTES = 8192
 _CODE = re.compile(r"workflow/(?!config/).*", re.DOTALL)
 _SHORTEST_SECRET = 8
 """A shorter value of a variable is replaced only behind the variable's name, since it may be a word or a number."""
@@ -79,7 +80,8 @@ class Redactor:
         addresses: Iterable[str] = (),
     ) -> None:
         """`project` is the folder with `results/`; `hosts` are all hosts that a measured run names, and this one."""
-        exact = {value: REDACTED for name, value in environment.items() if _is_long_secret(name, value)}
+        long = ((name.upper(), value) for name, value in environment.items() if len(value) >= _SHORTEST_SECRET)
+        exact = {value: REDACTED for name, value in long if is_secret(name, value) and not value.startswith("/")}
         named_hosts = {label for host in hosts for label in _labels(host)}
         for name, value in environment.items():
             if _PROXY_NAME.fullmatch(name):
@@ -94,7 +96,8 @@ class Redactor:
         self._addresses = _replacing(dict.fromkeys(addresses, ADDRESS), before=r"(?<![\w.])", after=r"(?!\w|\.\w)")
         names = dict.fromkeys(users, USER) | dict.fromkeys(named_hosts, HOST)
         names = {name: word for name, word in names.items() if not _EVERYBODY.fullmatch(name.lower())}
-        telling = {name: word for name, word in names.items() if _is_telling(name)}
+        odd = {name for name in names if len(name) >= _SHORTEST_NAME and not name.isdigit()}
+        telling = {name: names[name] for name in odd if name.lower() not in _vocabulary()}
         self._telling = _replacing(telling, before=r"(?<![A-Za-z0-9])", after=r"(?![A-Za-z0-9])")
         self._placed = [_placed(name, word) for name, word in names.items() if name not in telling]
 
@@ -130,32 +133,29 @@ class Redactor:
             text = placed(text)
         return self._telling(self._addresses(text))
 
-    def json(self, value: Any, key: str = "") -> Any:
-        """Redacted plain data, keys included; `key` is the key of the value."""
-        if isinstance(value, dict):
-            inside = "cookies" if key.lower() == "cookies" else ""  # a dict of names and values
-            return {self.text(name): self.json(inner, inside or name) for name, inner in value.items()}
-        if isinstance(value, list):
-            names = [key, *(item if isinstance(item, str) and item.startswith("-") else key for item in value)]
-            return [self.json(item, name) for name, item in zip(names, value, strict=False)]
-        if not isinstance(value, str):
-            return value
-        if is_secret(key, value):
+    def json(self, value: Any) -> Any:
+        """Redacted plain data, keys included."""
+        return changed_json(value, self._value)
+
+    def _value(self, place: str, key: str, text: str) -> str:
+        if is_secret(key, text):
             return REDACTED
-        if key.lower() in _OF_A_USER | _OF_A_HOST and not _EVERYBODY.fullmatch(value.lower()):
+        if key.lower() in _OF_A_USER | _OF_A_HOST and not _EVERYBODY.fullmatch(text.lower()):
             return USER if key.lower() in _OF_A_USER else HOST
-        return self.text(value)
+        return self.text(text)
 
     def member(self, name: str, source: Path, scratch: Path) -> Path:
         """The file to archive under a name: `source` if nothing in it is replaced, else `scratch` made from it.
 
-        JSON and Parquet are changed by their values, text by blocks of lines. `ServelabError` if something would have
+        JSON and Parquet are changed by their values, text as a whole. `ServelabError` if something would have
         to be replaced in a file that cannot be changed or must stay unchanged.
         """
-        if _STAYS.fullmatch(name):
-            self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
-            return source
-        return redact_file(source, scratch, text=self.text, json=self.json, refuse=self.refuse)
+        with source.open("rb") as file:
+            is_binary = source.suffix not in (".parquet", ".json") and b"\0" in file.read(_SNIFFED_BYTES)
+        if not is_binary and not _STAYS.fullmatch(name):
+            return changed_file(source, scratch, self._value)
+        self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
+        return source
 
     def refuse(self, source: Path, *, is_code: bool = False) -> None:
         """For a file that must stay unchanged: a `ServelabError` names file and place if it has a secret.
@@ -166,29 +166,24 @@ class Redactor:
         """
         is_prompts = source.suffix == ".parquet"
 
-        def has_form(text: str) -> bool:
-            return not is_prompts and (has_credential(text) if is_code else without_credentials(text) != text)
+        def has_form(text: str, key: str = "") -> bool:
+            if is_prompts:
+                return False
+            return is_secret(key, text) or (has_credential(text) if is_code else without_credentials(text) != text)
 
-        def has_own(text: str) -> bool:
-            return self._certain(text) != text
+        def has_any(text: str, key: str = "") -> bool:
+            return self._certain(text) != text or has_form(text, key)
 
-        for place, key, text in texts_of(source, lambda block: has_form(block) or has_own(block)):
-            form = has_form(text) or (not is_prompts and is_secret(key, text))
-            if form or has_own(text):
-                what = "has a credential" if form else "has a credential, a proxy or a folder of this machine"
+        for place, key, text in texts_of(source):
+            if has_any(text, key):
+                lines = enumerate((f"{line}\n" for line in text.split("\n")), 1)
+                place = place or next((f"line {number}" for number, line in lines if has_any(line)), "several lines")
+                what = "has a credential" + ("" if has_form(text, key) else ", a proxy or a folder of this machine")
                 fix = "it is part of what was measured and cannot be redacted; remove it where it comes from"
                 raise ServelabError(f"{source}: {place}: {what}, which must not be archived; {fix}")
 
     def _certain(self, text: str) -> str:
         return self._folders(self._exact(text))
-
-
-def _is_long_secret(name: str, value: str) -> bool:
-    return len(value) >= _SHORTEST_SECRET and is_secret(name.upper(), value) and not value.startswith("/")
-
-
-def _is_telling(name: str) -> bool:
-    return len(name) >= _SHORTEST_NAME and not name.isdigit() and name.lower() not in _vocabulary()
 
 
 @cache
@@ -333,7 +328,7 @@ def refuse_secrets(name: str, path: Path) -> None:
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     if path.suffix == ".parquet":
-        yield from ((place, text) for place, _, text in texts_of(path, bool))
+        yield from ((place, text) for place, _, text in texts_of(path))
         return
     with path.open("rb") as file:
         yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))

@@ -6,16 +6,15 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature
+from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature, read_manifest
 from servelab.archive.records import faults_of_run, faults_of_workload
 from servelab.archive.unpack import open_archive, reading, unpacked
-from servelab.archive.verify import member_faults, read_manifest, verify_archive
+from servelab.archive.verify import member_faults, verify_archive
 from servelab.core.errors import ServelabError
 from servelab.core.files import move_folder
 from servelab.core.identity import file_sha256
@@ -24,8 +23,6 @@ from servelab.core.seal import IMPORTED
 from servelab.measure.run_files import Import, ImportedRun, read_import
 from servelab.report.render import RENDERED, render_live_report
 
-_RAW = ("runs", "workloads")
-"""Folders whose subfolders appear in one step, each complete."""
 _SHOWN = 5
 
 
@@ -56,41 +53,42 @@ def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path
 
 
 def restore_verified(path: Path, sha256: str, signature: ArchiveSignature, results: Path) -> Restored:
-    """Writes what is missing below `results`: a run's folder that is there stays as it is, logs of jobs are not
-    restored, and live reports are rendered again.
+    """Writes what is missing below `results`: a run's folder that is there stays as it is, and live reports are
+    rendered again.
 
     Raises `ServelabError`, before anything is written, if the archive no longer has this `sha256`, if a run cannot be
     used, or if a file exists with another content. Raises `Outage` if another workflow is making the study.
     """
-    with open_archive(path) as archive, reading(str(path)), ExitStack() as claims:
+    with open_archive(path) as archive, reading(str(path)):
         manifest = read_manifest(archive)
         _refuse(str(path), list(member_faults(archive, manifest)))
-        names = [name for name in manifest.members if manifest.is_restored(name) and not _is_made_here(name)]
-        for search in manifest.searches:
-            claims.enter_context(claim(results / search, wait=False))
-        there = [name for name in names if (results / _below(name)).exists()]
-        conflicts = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
-        fix = "Move it away, or restore into another folder with --results"
-        _refuse(f"{path}: already there with another content", conflicts, fix)
-        begun = {_raw_folder(name) for name in there} - {None}
-        missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
-        entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
-        imported = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
-        marks = [name for name in manifest.members if _raw_folder(name) in entries and _is_made_here(name)]
-        with unpacked(archive, results, [*missing, *marks]) as folder:
-            if file_sha256(path) != sha256:
-                raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
-            source = folder / RESULTS
-            faults = [f"{RESULTS}/{entry}/{fault}" for entry in entries for fault in _faults(source / entry)]
-            _refuse(str(path), faults)
+        kept = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/", manifest.folder)
+        names = [name for name in manifest.members if name.startswith(kept) and not _is_made_here(name)]
+        with claim(results / manifest.search, wait=False):
+            there = [name for name in names if (results / _below(name)).exists()]
+            other = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
+            fix = ". Move it away, or restore into another folder with --results"
+            _refuse(f"{path}: already there with another content", other, fix)
+            begun = {_raw_folder(name) for name in there} - {""}
+            missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
+            entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
+            marks = [name for name in manifest.members if _raw_folder(name) in entries and _is_made_here(name)]
             origin = {"archive": path.name, "archive_sha256": sha256, "study": manifest.study}
-            for run_id in imported:
-                mark_import(source / "runs" / run_id, results / "runs" / run_id, origin, signature)
-            _move(source, results, missing, entries, manifest)
-        for search in manifest.searches:
-            if search.startswith(f"{LIVE}/"):
-                render_live_report(results, search.partition("/")[2])
-    return Restored(manifest, len(missing), len(there), imported, signature)
+            with unpacked(archive, results, [*missing, *marks]) as folder:
+                if file_sha256(path) != sha256:
+                    raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
+                for entry in entries:
+                    raw = folder / RESULTS / entry
+                    is_run = entry.startswith("runs/")
+                    faults = faults_of_run(raw) if is_run else faults_of_workload(raw)
+                    _refuse(str(path), [f"{RESULTS}/{entry}/{fault}" for fault in faults])
+                    if is_run:
+                        mark_import(raw, results / entry, origin, signature)
+                _move(folder / RESULTS, results, missing, entries, manifest)
+        if manifest.is_live:
+            render_live_report(results, manifest.study)
+    runs = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
+    return Restored(manifest, len(missing), len(there), runs, signature)
 
 
 def is_archive(path: Path) -> bool:
@@ -106,15 +104,10 @@ def unpacked_study(path: Path, folder: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         archive.write(folder, [name for name in manifest.members if name.startswith(f"{RESULTS}/")])
-    return folder / RESULTS / manifest.searches[0]
+    return folder / manifest.folder
 
 
-def mark_import(
-    run: Path,
-    known: Path,
-    origin: Mapping[str, Any],
-    signature: ArchiveSignature | None,
-) -> None:
+def mark_import(run: Path, known: Path, origin: Mapping[str, Any], signature: ArchiveSignature | None) -> None:
     """Adds an import to those that the folder `known`, or else the unpacked run, has."""
     mark = Import(
         **origin,
@@ -128,8 +121,7 @@ def mark_import(
 def _refuse(what: str, faults: Sequence[str], fix: str = "") -> None:
     if faults:
         more = f" (and {len(faults) - _SHOWN} more)" if len(faults) > _SHOWN else ""
-        listed = "; ".join(faults[:_SHOWN])
-        raise ServelabError(f"{what}: {listed}{more}; nothing was restored{f'. {fix}' * bool(fix)}")
+        raise ServelabError(f"{what}: {'; '.join(faults[:_SHOWN])}{more}; nothing was restored{fix}")
 
 
 def _below(name: str) -> str:
@@ -148,10 +140,6 @@ def _is_same(manifest: Manifest, name: str, results: Path) -> bool:
     return member.redacted or file_sha256(results / _below(name)) == member.sha256
 
 
-def _faults(folder: Path) -> list[str]:
-    return faults_of_run(folder) if folder.parent.name == "runs" else faults_of_workload(folder)
-
-
 def _move(source: Path, results: Path, names: Sequence[str], entries: Sequence[str], manifest: Manifest) -> None:
     """Moves the unpacked files to their places: raw records (`entries`) first, each folder of them in one step.
 
@@ -166,7 +154,7 @@ def _move(source: Path, results: Path, names: Sequence[str], entries: Sequence[s
             (results / entry).parent.mkdir(exist_ok=True)
             move_folder(source / entry, results / entry)
     now = time.time()
-    made = [results / _below(name) for name in names if _raw_folder(name) is None]
+    made = [results / _below(name) for name in names if not _raw_folder(name)]
     for destination in made:
         destination.parent.mkdir(parents=True, exist_ok=True)
         (source / destination.relative_to(results)).rename(destination)
@@ -174,6 +162,7 @@ def _move(source: Path, results: Path, names: Sequence[str], entries: Sequence[s
         os.utime(path, (now, now))
 
 
-def _raw_folder(name: str) -> str | None:
-    results, *parts = name.split("/")
-    return "/".join(parts[:2]) if results == RESULTS and parts and parts[0] in _RAW else None
+def _raw_folder(name: str) -> str:
+    """The folder of a raw record, `runs/<id>` or `workloads/<id>`, which appears in one step; else an empty text."""
+    results, kind, entry = [*name.split("/"), "", ""][:3]
+    return f"{kind}/{entry}" if results == RESULTS and kind in ("runs", "workloads") else ""

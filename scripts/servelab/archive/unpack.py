@@ -13,10 +13,11 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
@@ -24,22 +25,12 @@ from servelab.core.errors import Outage, ServelabError
 
 BLOCK_BYTES = 1 << 20
 _MOST_NAME_BYTES, _MOST_PART_BYTES, _MOST_PARTS = 1024, 255, 32
-_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
-"""Devices of Windows, with any suffix."""
-_CONTENT_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    pa.ArrowException,
-)
+_ODD = re.compile(r"|.*[\\:].*| .*|.*[ .]|(?:CON|PRN|AUX|NUL|(?:COM|LPT)[1-9]) *(?:\..*)?", re.IGNORECASE | re.DOTALL)
+"""A part of a name that is empty, `.`, `..`, or another name or a device on Windows."""
+_CONTENT_ERRORS = (ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that a file of another form raises, or one made to harm."""
 _NAME_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors of the system that the content of an archive can cause; a full disk is none of these."""
-_MOST_CHARACTERS = 1000
 
 
 @contextmanager
@@ -51,54 +42,18 @@ def reading(what: str) -> Iterator[None]:
         raise
     except ServelabError as error:
         text = str(error)
-        raise ServelabError(one_line(text if text.startswith(what) else f"{what}: {text}")) from None
-    except (*_CONTENT_ERRORS, OSError) as error:
+        raise ServelabError(shown(text if text.startswith(what) else f"{what}: {text}", 1000)) from None
+    except (*_CONTENT_ERRORS, pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
             raise
-        why = f"{type(error).__name__}: {error}"
-        raise ServelabError(one_line(f"{what}: has content that this workflow does not write: {why}")) from None
+        why = f"has content that this workflow does not write: {type(error).__name__}: {error}"
+        raise ServelabError(shown(f"{what}: {why}", 1000)) from None
 
 
-def one_line(text: str) -> str:
-    """The start of a text that an archive brings, for a message."""
-    return "".join(each if each.isprintable() else "�" for each in " ".join(text[:_MOST_CHARACTERS].split()))
-
-
-def shown(name: str) -> str:
-    """A name for a message: control characters are escaped, long names are cut."""
-    text = name.encode("unicode_escape").decode("ascii")
-    return text if len(text) <= 160 else f"{text[:160]}…"
-
-
-def _fault_of_name(name: str) -> str | None:
-    """Why a member may not have this name; None if it leads to the same relative path on every system."""
-    if len(name.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES or name.count("/") >= _MOST_PARTS:
-        return f"its name is longer than {_MOST_NAME_BYTES} bytes or has more than {_MOST_PARTS} parts"
-    if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
-        return "its name has characters that are invisible, or that Unicode also writes otherwise (NFKC)"
-    for part in name.split("/"):
-        is_device = part.partition(".")[0].rstrip().upper() in _RESERVED
-        if part in ("", ".", "..") or is_device or re.search(r"[\\:]|^ |[ .]$", part):
-            return "its name is absolute, or a part of it is empty, `.`, `..`, or another name on Windows"
-        if len(part.encode()) > _MOST_PART_BYTES:
-            return f"a part of its name is longer than {_MOST_PART_BYTES} bytes"
-    return None
-
-
-def _fault_of_names(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first name that is not allowed, and why: in two cases it is one name, and a folder may not be a file too."""
-    spelt: dict[str, str] = {}
-    for name in names:
-        if why := _fault_of_name(name):
-            return name, why
-        parts = name.split("/")
-        for depth in range(1, len(parts) + 1):
-            path = "/".join(parts[:depth]) + "/" * (depth < len(parts))
-            folded = path.rstrip("/").casefold()
-            is_twice = depth == len(parts) and folded in spelt
-            if is_twice or spelt.setdefault(folded, path) != path:
-                return name, f"its name is the same as `{shown(spelt[folded])}` to some systems"
-    return None
+def shown(text: str, most: int = 160) -> str:
+    """The start of a text that an archive brings, in one line for a message."""
+    line = " ".join(text[: most + 1].split())
+    return "".join(each if each.isprintable() else "�" for each in line[:most]) + "…" * (len(text) > most)
 
 
 @dataclass(frozen=True)
@@ -146,12 +101,12 @@ class Archive:
             raise self._fault(name, f"is larger than {most_bytes:,} bytes")
         return b"".join(self.blocks(name))
 
-    def write(self, folder: Path, names: Iterable[str] | None = None) -> None:
-        """Writes members (all by default) below a folder that nobody else writes to; no file is overwritten.
+    def write(self, folder: Path, names: Iterable[str]) -> None:
+        """Writes members below a folder that nobody else writes to; no file is overwritten.
 
         A faulty member is a `ServelabError`, a full disk an `Outage`; a file may then be incomplete.
         """
-        chosen = list(self.members) if names is None else list(names)
+        chosen = list(names)
         wanted_bytes = sum(self.members[name].file_size for name in chosen if name in self.members)
         free_bytes = shutil.disk_usage(folder).free
         if wanted_bytes > free_bytes:
@@ -162,8 +117,7 @@ class Archive:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with file.open("xb") as output:
-                    for block in self.blocks(name):
-                        output.write(block)
+                    output.writelines(self.blocks(name))
             except OSError as error:
                 raise Outage(f"{self.path}: {shown(name)}: cannot be written: {error.strerror or error}") from None
 
@@ -181,31 +135,34 @@ def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
     except (zipfile.BadZipFile, NotImplementedError, OverflowError, ValueError) as error:
         raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
     with zipped:
-        _check(path, zipped.infolist(), limits)
+        if fault := next(_faults(zipped.infolist(), limits), None):
+            raise ServelabError(f"{path}: {fault}")
         yield Archive(path, zipped)
 
 
-def _check(path: Path, members: list[zipfile.ZipInfo], limits: Limits) -> None:
+def _faults(members: list[zipfile.ZipInfo], limits: Limits) -> Iterator[str]:
     if len(members) > limits.members:
-        raise ServelabError(f"{path}: has more than {limits.members:,} members")
+        yield f"has more than {limits.members:,} members"
     for member in members:
-        if why := _fault_of_kind(member) or _fault_of_size(member.file_size, member.compress_size, limits):
-            raise ServelabError(f"{path}: {shown(member.filename)}: {why}")
-    if why := _fault_of_size(
-        sum(each.file_size for each in members), sum(each.compress_size for each in members), limits
-    ):
-        raise ServelabError(f"{path}: {why}")
-    if found := _fault_of_names(member.orig_filename for member in members):
-        raise ServelabError(f"{path}: {shown(found[0])}: {found[1]}")
+        sizes = _fault_of_size(member.file_size, member.compress_size, limits)
+        if why := _fault_of_kind(member) or sizes or _fault_of_name(member.orig_filename):
+            yield f"{shown(member.orig_filename)}: {why}"
+    packed = sum(member.compress_size for member in members)
+    if why := _fault_of_size(sum(member.file_size for member in members), packed, limits):
+        yield why
+    names = [member.orig_filename for member in members]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    counts = Counter(path.casefold() for path in (*names, *folders))
+    yield from (
+        f"{shown(path)}: its name is there twice to some systems" for path, count in counts.items() if count > 1
+    )
 
 
 def _fault_of_kind(member: zipfile.ZipInfo) -> str | None:
     if member.is_dir() or stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
         return "is no file: an archive has neither links nor folders"
-    if member.flag_bits & 0x1:
-        return "is encrypted"
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "is packed by a method that this workflow does not use"
+    if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "is encrypted, or packed by a method that this workflow does not use"
     return None
 
 
@@ -217,12 +174,27 @@ def _fault_of_size(size: int, packed: int, limits: Limits) -> str | None:
     return None
 
 
+def _fault_of_name(name: str) -> str | None:
+    """Why a member may not have this name; None if it leads to the same relative path on every system."""
+    parts, size = name.split("/"), len(name.encode("utf-8", "surrogatepass"))
+    if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
+        return "its name has characters that are invisible, or that Unicode also writes otherwise (NFKC)"
+    if (
+        size > _MOST_NAME_BYTES
+        or len(parts) > _MOST_PARTS
+        or max(len(each.encode()) for each in parts) > _MOST_PART_BYTES
+    ):
+        return (
+            f"its name is longer than {_MOST_NAME_BYTES} bytes, a part than {_MOST_PART_BYTES}, or has too many parts"
+        )
+    if any(_ODD.fullmatch(part) for part in parts):
+        return "its name is absolute, or a part of it is empty, `.`, `..`, or another name on Windows"
+    return None
+
+
 @contextmanager
-def unpacked(archive: Archive, parent: Path, names: Iterable[str] | None = None) -> Iterator[Path]:
-    """A temporary folder below `parent` with the checked contents of members (all by default)."""
-    folder = Path(tempfile.mkdtemp(prefix=".unpacked-", dir=parent))
-    try:
-        archive.write(folder, names)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def unpacked(archive: Archive, parent: Path, names: Iterable[str]) -> Iterator[Path]:
+    """A temporary folder below `parent` with the checked contents of members."""
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
+        archive.write(Path(folder), names)
+        yield Path(folder)

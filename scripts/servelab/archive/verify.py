@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 
 from servelab.archive.contents import made_of, study_files
-from servelab.archive.layout import LIVE, MANIFEST, RESULTS, WORKFLOW, Manifest, parse_manifest
+from servelab.archive.layout import MANIFEST, RESULTS, WORKFLOW, Manifest, read_manifest
 from servelab.archive.records import log_faults, record_faults, referenced_runs
-from servelab.archive.unpack import Archive, one_line, open_archive, reading, shown, unpacked
+from servelab.archive.unpack import Archive, open_archive, reading, shown, unpacked
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables.io import read_arrow
 from servelab.search.project import load_project
@@ -29,60 +29,6 @@ from servelab.search.versions import study_versions, versions_id
 
 _TOLERANCE = 1e-9
 """Relative, of numbers with a fraction."""
-_SHOWN = 100
-
-
-def difference(archived: Path, again: Path) -> str | None:
-    """The first difference of a table or JSON file of an archive from the one made again; None if they are the same."""
-    if archived.read_bytes() == again.read_bytes():
-        return None
-    try:
-        if archived.suffix == ".json":
-            return _of_json(json.loads(archived.read_bytes()), json.loads(again.read_bytes()))
-        return _of_tables(read_arrow(archived), read_arrow(again))
-    except (RecursionError, ValueError, pa.ArrowException) as error:
-        return f"cannot be read: {_cut(str(error))}"
-
-
-def _of_tables(table: pa.Table, again: pa.Table) -> str | None:
-    if table.column_names != again.column_names:
-        other = [name for name in (*table.column_names, *again.column_names) if not _in_both(name, table, again)]
-        return f"columns {', '.join(other) or 'are in another order'}"
-    if not table.schema.equals(again.schema):  # descriptions of columns are no result
-        return "the types of its columns"
-    pairs = zip(table.column_names, table.columns, again.columns, strict=True)
-    changed = ((name, one, other) for name, one, other in pairs if not one.equals(other))
-    found = (_of_json(one.to_pylist(), other.to_pylist(), f"column {name}") for name, one, other in changed)
-    return next(filter(None, found), None)
-
-
-def _in_both(name: str, table: pa.Table, again: pa.Table) -> bool:
-    return name in table.column_names and name in again.column_names
-
-
-def _of_json(value: Any, again: Any, path: str = "") -> str | None:
-    at = f"{path}: " if path else ""
-    if isinstance(value, dict) and isinstance(again, dict):
-        if value.keys() != again.keys():
-            return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
-        parts = [(value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value]
-        return next((found for part in parts if (found := _of_json(*part))), None)
-    if isinstance(value, list) and isinstance(again, list):
-        if len(value) != len(again):
-            return f"{at}{len(value)} entries; recomputed, {len(again)}"
-        parts = [(*pair, f"{path}[{number}]") for number, pair in enumerate(zip(value, again, strict=True))]
-        return next((found for part in parts if (found := _of_json(*part))), None)
-    same = value == again and type(value) is type(again)
-    if isinstance(value, float) and isinstance(again, float):
-        same = math.isclose(value, again, rel_tol=_TOLERANCE) or (math.isnan(value) and math.isnan(again))
-    return None if same else f"{at}{_cut(value)}; recomputed, {_cut(again)}"
-
-
-def _cut(value: Any) -> str:
-    text = one_line(value if isinstance(value, str) else repr(value))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 _CODE = ("Snakefile", "rules", "scripts", "profiles")
 _CONFIGURATION = ("config", "envs")
 _NEVER = (
@@ -103,57 +49,115 @@ _ANSWERS = "answers"
 _LINES = 12
 
 
-def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
+def difference(archived: Path, again: Path) -> str | None:
+    """The first difference of a table or JSON file of an archive from the one made again; None if they are the same."""
+    if archived.read_bytes() == again.read_bytes():
+        return None
+    try:
+        if archived.suffix == ".json":
+            return _difference(json.loads(archived.read_bytes()), json.loads(again.read_bytes()))
+        one, other = read_arrow(archived), read_arrow(again)
+        same = [name for name in one.column_names if name in other.column_names and one[name].equals(other[name])]
+        return _difference(_plain(one.drop_columns(same)), _plain(other.drop_columns(same)))
+    except (RecursionError, ValueError, pa.ArrowException) as error:
+        return f"cannot be read: {shown(str(error))}"
+
+
+def _plain(table: pa.Table) -> dict[str, Any]:
+    columns = [f"{each.name}: {each.type}" for each in table.schema]
+    return {"columns": columns, **{f"column {name}": table[name].to_pylist() for name in table.column_names}}
+
+
+def _difference(value: Any, again: Any, path: str = "") -> str | None:
+    """The first difference of plain data, with its place."""
+    at = f"{path}: " if path else ""
+    parts: list[tuple[Any, Any, str]] = []
+    if isinstance(value, dict) and isinstance(again, dict):
+        if value.keys() != again.keys():
+            return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
+        parts = [(value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value]
+    elif isinstance(value, list) and isinstance(again, list):
+        if len(value) != len(again):
+            return f"{at}{len(value)} entries; recomputed, {len(again)}"
+        parts = [(*pair, f"{path}[{number}]") for number, pair in enumerate(zip(value, again, strict=True))]
+    if parts or _is_same(value, again):
+        return next((found for part in parts if (found := _difference(*part))), None)
+    return f"{at}{shown(str(value))}; recomputed, {shown(str(again))}"
+
+
+def _is_same(value: Any, again: Any) -> bool:
+    if isinstance(value, float) and isinstance(again, float):
+        return math.isclose(value, again, rel_tol=_TOLERANCE) or (math.isnan(value) and math.isnan(again))
+    return bool(value == again) and type(value) is type(again)
+
+
+def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
     """Recomputes tables, decisions and answers in `work/results`; returns the reason of a failure, or None.
 
-    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. A study file that cannot
+    `folder` has the archive's content, `code` is the project's folder whose workflow computes. A study file that cannot
     be used is a `ServelabError`.
     """
-    _prepare(unpacked, manifest, code, work)
-    kinds = {
-        kind: [search.split("/")[1] for search in manifest.searches if search.startswith(f"{kind}/")]
-        for kind in ("studies", "recorded")
-    }
-    (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
-    targets = [f"{RESULTS}/{search}/{name}" for search in manifest.searches for name in made_of(search)]
-    targets = [name for name in targets if _is_computed(name)]
-    targets += [name for name in _recomputed(unpacked, manifest) if name.split("/")[3] == _ANSWERS]
+    _prepare(folder, manifest, code, work)
+    kind, study = manifest.search.split("/")
+    configured = {"studies": [], "recorded": [], kind: [study]}
+    (work / "config/config.yaml").write_text(json.dumps(configured) + "\n")  # JSON is YAML
+    targets = [name for each in made_of(manifest.search) if _is_computed(name := f"{manifest.folder}{each}")]
+    targets += [name for name in _recomputed(folder, manifest) if name.split("/")[3] == _ANSWERS]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((code / "rules").glob("*.smk")))
     rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)) - set(_NEVER))
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/default", "--quiet", "--nolock", *targets]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEMAKE_", "SERVELAB_"))}
+    programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     done = subprocess.run(
         [*command, "--allowed-rules", *rules],
         cwd=work,
-        env=_environment(work),
+        env=kept | {"PATH": programs, "PYTHONPATH": str(work / "scripts"), "HOME": str(work)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    return None if done.returncode == 0 else " / ".join(_error_lines(done.stdout))
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
+    return " / ".join((errors or lines)[-_LINES:])
 
 
-def differences(unpacked: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
-    """Each table and JSON file of the studies, in the archive or recomputed, by name, and how it differs, or None."""
-    earlier = _earlier_answers(unpacked, manifest)
-    paths = [path for search in manifest.searches for path in (work / RESULTS / search).rglob("*")]
-    again = {name for path in paths if _is_computed(name := path.relative_to(work).as_posix())} - earlier
-    archived = set(_recomputed(unpacked, manifest))
+def _prepare(folder: Path, manifest: Manifest, code: Path, work: Path) -> None:
+    """A project with the code in `code` and the archive's configuration and raw records."""
+    work.mkdir()
+    for name in _CODE:
+        (work / name).symlink_to((code / name).resolve())
+    for name in _CONFIGURATION:
+        shutil.copytree(folder / WORKFLOW / name, work / name)
+    shutil.copytree(folder / RESULTS, work / RESULTS)
+    for path in (work / manifest.folder).iterdir():
+        if path.name != _ANSWERS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if manifest.is_live:
+        (work / manifest.folder / _ANSWERS / _current_answer(work, manifest)).unlink(missing_ok=True)
+
+
+def _differences(folder: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
+    """Each table and JSON file of the study, in the archive or recomputed, by name, and how it differs, or None."""
+    names = [path.relative_to(work).as_posix() for path in (work / manifest.folder).rglob("*")]
+    again = {name for name in names if _is_computed(name)} - _earlier_answers(folder, manifest)
+    archived = _recomputed(folder, manifest)
     for name in sorted(archived | again):
         if name not in again:
             yield name, "no rule of the workflow makes it from the archived records"
         elif name not in archived:
             yield name, "is made from the records, but the archive lacks it"
         else:
-            yield name, difference(unpacked / name, work / name)
+            yield name, difference(folder / name, work / name)
 
 
-def _recomputed(unpacked: Path, manifest: Manifest) -> list[str]:
-    """Members that follow from raw records: tables and JSON files of the studies, without earlier versions' answers."""
-    folders = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
-    found = {name for name in manifest.members if name.startswith(folders) and _is_computed(name)}
-    return sorted(found - _earlier_answers(unpacked, manifest))
+def _recomputed(folder: Path, manifest: Manifest) -> set[str]:
+    """Members that follow from raw records: tables and JSON files of the study, without earlier versions' answers."""
+    found = {name for name in manifest.members if name.startswith(manifest.folder) and _is_computed(name)}
+    return found - _earlier_answers(folder, manifest)
 
 
 def _is_computed(name: str) -> bool:
@@ -162,62 +166,32 @@ def _is_computed(name: str) -> bool:
     return name.endswith((".json", ".parquet")) and not any(part in _OF_PAGES or part.startswith(".") for part in parts)
 
 
-def _earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
+def _earlier_answers(folder: Path, manifest: Manifest) -> set[str]:
     """Members that hold a live study's answers under earlier versions of its engines, which nothing recomputes."""
-    found = set()
-    for search in manifest.searches:
-        if search.startswith("studies/"):
-            current = _current_answer(unpacked / WORKFLOW, search)
-            prefix = f"{RESULTS}/{search}/{_ANSWERS}/"
-            found |= {name for name in manifest.members if name.startswith(prefix) and name != f"{prefix}{current}"}
-    return found
+    if not manifest.is_live:
+        return set()
+    prefix = f"{manifest.folder}{_ANSWERS}/"
+    current = prefix + _current_answer(folder / WORKFLOW, manifest)
+    return {name for name in manifest.members if name.startswith(prefix) and name != current}
 
 
-def other_versions(unpacked: Path, code: Path) -> str:
-    """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
-    workflow = unpacked / WORKFLOW
-    paths = [path for name in _CODE for path in [workflow / name, *(workflow / name).rglob("*")] if path.is_file()]
-    names = [path.relative_to(workflow) for path in [*paths, workflow / "envs/workflow.lock.txt"] if path.is_file()]
-    other = [name for name in names if not (code / name).is_file() or _differs(code / name, workflow / name)]
-    return f"{len(other)} files of the workflow differ, such as {min(other)}" if other else ""
-
-
-def _differs(one: Path, other: Path) -> bool:
-    return one.read_bytes() != other.read_bytes()
-
-
-def _current_answer(project: Path, search: str) -> str:
-    versions = study_versions(load_project(project / f"config/{search}.yaml", project))
+def _current_answer(project: Path, manifest: Manifest) -> str:
+    versions = study_versions(load_project(project / f"config/{manifest.search}.yaml", project))
     return f"{versions_id(versions)}.json"
 
 
-def _prepare(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> None:
-    """A project with the code in `code` and the archive's configuration and raw records."""
-    for name in _CODE:
-        (work / name).symlink_to((code / name).resolve())
-    for name in _CONFIGURATION:
-        shutil.copytree(unpacked / WORKFLOW / name, work / name)
-    shutil.copytree(unpacked / RESULTS, work / RESULTS, ignore=shutil.ignore_patterns("logs"))
-    for search in manifest.searches:
-        folder = work / RESULTS / search
-        for path in folder.iterdir():
-            if path.name != _ANSWERS:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if search.startswith("studies/"):
-            (folder / _ANSWERS / _current_answer(work, search)).unlink(missing_ok=True)
-
-
-def _environment(work: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEMAKE_", "SERVELAB_"))}
-    programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-    return kept | {"PATH": programs, "PYTHONPATH": str(work / "scripts"), "HOME": str(work)}
-
-
-def _error_lines(output: str) -> Iterable[str]:
-    """The lines of a failed workflow that explain the failure."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
-    return (errors or lines)[-_LINES:]
+def _other_versions(folder: Path, code: Path) -> str:
+    """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
+    workflow = folder / WORKFLOW
+    files = [path for name in _CODE for path in [workflow / name, *(workflow / name).rglob("*")]]
+    files = [path for path in [*files, workflow / "envs/workflow.lock.txt"] if path.is_file()]
+    pairs = {path.relative_to(workflow): path for path in files}
+    other = [
+        name
+        for name, path in pairs.items()
+        if not (code / name).is_file() or (code / name).read_bytes() != path.read_bytes()
+    ]
+    return f"; {len(other)} files of the workflow differ, such as {min(other)}" if other else ""
 
 
 _FOREIGN = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
@@ -243,32 +217,28 @@ def verify_archive(path: Path, code: Path) -> Verification:
     """
     with open_archive(path) as archive, reading(str(path)):
         manifest = read_manifest(archive)
-        found = Verification(manifest)
-        found.faults += member_faults(archive, manifest)
+        found = Verification(manifest, faults=list(member_faults(archive, manifest)))
         if found.faults:
             found.faults.append(f"{path}: nothing was recomputed, because its files do not match the manifest")
             return found
         found.holds.append(f"{len(manifest.members)} files by their sha256")
         with (
             tempfile.TemporaryDirectory(prefix="servelab-verify-") as scratch,
-            unpacked(archive, Path(scratch)) as folder,
+            unpacked(archive, Path(scratch), archive.members) as folder,
         ):
             work = Path(scratch) / "again"
-            work.mkdir()
             try:
                 found.faults += _faults_of_records(folder, manifest)
+                found.holds += [] if found.faults else ["runs and logs by the hash that names them"]
+                _recompute(folder, manifest, code, work, found)
+            except ServelabError as error:
+                found.faults.append(f"{manifest.folder}: cannot be recomputed: {error}")
             except _FOREIGN as error:
-                found.faults.append(f"{RESULTS}: records not written by this workflow: {type(error).__name__}: {error}")
-            found.holds += [] if found.faults else ["runs and logs by the hash that names them"]
-            _recompute(folder, manifest, code, work, found)
+                why = f"records not written by this workflow: {type(error).__name__}: {error}"
+                found.faults.append(f"{manifest.folder}: {why}")
             for lines in (found.faults, found.incomparable):
                 lines[:] = [line.replace(f"{folder}/", "").replace(f"{work}/", "") for line in lines]
     return found
-
-
-def read_manifest(archive: Archive) -> Manifest:
-    """The manifest of an open archive; `ServelabError` if it is missing or broken."""
-    return parse_manifest(archive.read(MANIFEST), str(archive.path))
 
 
 def member_faults(archive: Archive, manifest: Manifest) -> Iterator[str]:
@@ -287,52 +257,40 @@ def member_faults(archive: Archive, manifest: Manifest) -> Iterator[str]:
                 digest.update(block)
                 size += len(block)
         except ServelabError as error:
-            yield f"{name}: {str(error).rpartition(f'{name}: ')[2]}"
+            yield str(error).removeprefix(f"{archive.path}: ")
             continue
         if (digest.hexdigest(), size) != (listed.sha256, listed.size_bytes):
             yield f"{name}: its sha256 is {digest.hexdigest()}, the manifest says {listed.sha256}"
 
 
 def _faults_of_records(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """One line per raw record that does not match its name, its signature or the study's own files."""
-    results = folder / RESULTS
-    for search in manifest.searches:
-        stages = results / search / "stages"
-        names = [path.name for path in stages.iterdir()] if stages.is_dir() else []
-        own = [path for path in study_files(results, search, names) if path.suffix in (".json", ".parquet")]
-        named = referenced_runs(path for path in own if "charts" not in path.parts)
-        if search.startswith(f"{LIVE}/"):
-            yield from record_faults(results, named, [])
-            continue
+    """One line per raw record that does not match its name or the study's own files."""
+    results, search = folder / RESULTS, manifest.search
+    stages = [path.name for path in (results / search / "stages").glob("*")]
+    own = [path for path in study_files(results, search, stages) if path.suffix in (".json", ".parquet")]
+    named = referenced_runs(path for path in own if "charts" not in path.parts)
+    workloads = sorted(path.name for path in (results / "workloads").glob("*"))
+    yield from record_faults(results, named if manifest.is_live else [], workloads)
+    if not manifest.is_live:
         plans = [path for path in own if path.name == "plan.json"]
         for logs in (results / search / "logs", folder / WORKFLOW / "config" / search / "logs"):
             yield from log_faults(plans, logs)
         planned = referenced_runs(plans)
         unplanned = {run_id: file for run_id, file in named.items() if run_id not in planned}
         yield from (f"{file}: names run {run_id}, which is in no plan" for run_id, file in unplanned.items())
-    workloads = results / "workloads"
-    yield from record_faults(results, [], sorted(path.name for path in workloads.glob("*")))
 
 
 def _recompute(folder: Path, manifest: Manifest, code: Path, work: Path, found: Verification) -> None:
-    """Recomputes tables, decisions and answers in the empty folder `work`, and lists what differs."""
-    search = f"{RESULTS}/{manifest.searches[0]}"
-    try:
-        if why := recompute(folder, manifest, code, work):
-            found.faults.append(f"{search}: cannot be recomputed from the raw records: {why}")
-            return
-        compared = dict(differences(folder, manifest, work))
-    except ServelabError as error:
-        found.faults.append(f"{search}: cannot be recomputed: {error}")
+    """Recomputes tables, decisions and answers in the folder `work`, and lists what differs."""
+    if why := recompute(folder, manifest, code, work):
+        found.faults.append(f"{manifest.folder}: cannot be recomputed from the raw records: {why}")
         return
-    except _FOREIGN as error:
-        found.faults.append(f"{search}: from records not written by this workflow: {type(error).__name__}: {error}")
-        return
+    compared = dict(_differences(folder, manifest, work))
     different = {name: differs for name, differs in compared.items() if differs}
     found.holds.append(
         f"{len(compared) - len(different)} tables, decisions and answers recomputed from the raw records"
     )
-    why = other_versions(folder, code) if different else ""
-    for name, differs in different.items():
-        found.faults.append(f"{name}: {differs}{f'; {why}' * bool(why)}")
-        found.incomparable += found.faults[-1:] if why else []
+    versions = _other_versions(folder, code) if different else ""
+    lines = [f"{name}: {differs}{versions}" for name, differs in different.items()]
+    found.faults += lines
+    found.incomparable += lines if versions else []

@@ -1,24 +1,15 @@
-"""Reads whatever it is pointed at: a file, a folder, an archive. Nothing in it ends the run.
-
-Archives are read as streams: no member is written anywhere, so its name cannot harm.
-"""
+"""Reads whatever it is pointed at: a file or a folder. Nothing in it ends the run."""
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
-import tarfile
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, BinaryIO, cast
 
-from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
-from servelab.recorded.readers.lines import decoded, visible_lines
+from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file
+from servelab.recorded.readers.split import decoded, visible_lines
 
 _HEADING = re.compile(r"(#{1,6}) +(\S.*)")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
@@ -107,14 +98,11 @@ class _State:
 
 
 _MOST_FILES = 100_000
-MOST_MEMBER_BYTES, MOST_ARCHIVE_BYTES = 1 << 30, 16 << 30
-"""Unpacked, of one member and of all."""
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
-_NO_TEXT = frozenset(
-    (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".pdf", ".parquet", ".so", ".o", ".a", ".pyc", ".bin", ".pt")
-) | {".pth", ".safetensors", ".gguf", ".h5", ".db", ".sqlite", ".whl"}
-_DAMAGE = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
+_NO_TEXT = re.compile(
+    r"png|jpe?g|gif|webp|svg|pdf|parquet|so|o|a|pyc|bin|pth?|safetensors|gguf|h5|db|sqlite|whl|zip|tar|[tg]z|tgz|t?bz2|t?xz"
+)
+"""Ends of names of files that are not read in a folder."""
 
 
 @dataclass
@@ -130,26 +118,18 @@ class Found:
 
 
 def read_anything(path: Path) -> Iterator[Found]:
-    """What each file had, of a file, a folder or an archive (zip or tar); a file named alone must have a result."""
-    if path.is_dir():
-        for number, file in enumerate(_files(path), start=1):
-            if number > _MOST_FILES:
-                yield Found(str(path), notes=[f"{path}: more than {_MOST_FILES:,} files; the rest is not read"])
-                return
-            yield from _file(file)
-    elif _is_archive(path.name) and path.is_file():
-        yield from _archive(path)
-    else:
-        found = Found(str(path))
-        _sort(found, scan_file(path, found.notes), must=True)
-        if found.blocks and path.is_file():
-            with path.open("rb") as log:
-                _place(found, log)
-        yield found
-
-
-def _is_archive(name: str) -> bool:
-    return name.lower().endswith(_ARCHIVES)
+    """What each file had, of a file or a folder; a file named alone must have a result."""
+    if not path.is_dir():
+        yield _read(path, must=True)
+        return
+    for number, file in enumerate(_files(path), start=1):
+        if number > _MOST_FILES:
+            yield Found(str(path), notes=[f"{path}: more than {_MOST_FILES:,} files; the rest is not read"])
+            return
+        if file.is_symlink() or not file.is_file() or _NO_TEXT.fullmatch(file.suffix.lower()[1:]):
+            yield Found(str(file), notes=[f"{file}: not read: a link, no ordinary file, or not a text"])
+        else:
+            yield _read(file, must=False)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -158,77 +138,19 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(files))
 
 
-def _file(path: Path) -> Iterator[Found]:
-    """What a file of a folder had."""
-    if path.is_symlink() or not path.is_file() or path.suffix.lower() in _NO_TEXT:
-        yield Found(str(path), notes=[f"{path}: not read: a link, no ordinary file, or not a text"])
-    elif _is_archive(path.name):
-        yield from _archive(path)
-    else:
-        try:
-            with path.open("rb") as file:
-                yield _read(str(path), file)
-        except OSError as error:
-            yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
-
-
-def _archive(path: Path) -> Iterator[Found]:
-    try:
-        total = 0
-        for number, (name, size, stream) in enumerate(_members(path), start=1):
-            total += size
-            if number > _MOST_FILES or total > MOST_ARCHIVE_BYTES:
-                yield Found(str(path), notes=[f"{path}: too many or too large members; from {name} on not read"])
-                return
-            yield _member(f"{path}!{name}", name, stream)
-    except (*_DAMAGE, lzma.LZMAError, NotImplementedError) as error:
-        yield Found(str(path), errors=[ReadError(f"{path}: the archive is damaged or not one: {error}")])
-
-
-def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
-    """Name, unpacked size and content of each; no content if it is encrypted, a link or a device."""
-    if path.name.lower().endswith(".zip"):
-        with zipfile.ZipFile(path) as zipped:
-            for info in (each for each in zipped.infolist() if not each.is_dir()):
-                yield info.filename, info.file_size, None if info.flag_bits & 1 else zipped.open(info)
-        return
-    with tarfile.open(path, "r|*") as archive:
-        for member in (each for each in archive if not each.isdir()):
-            yield member.name, member.size, archive.extractfile(member) if member.isreg() else None
-
-
-def _member(shown: str, name: str, stream: IO[bytes] | None) -> Found:
-    """Through a spooled copy without a name, as a member of a stream can be read only once."""
-    if stream is None or Path(name).suffix.lower() in _NO_TEXT or _is_archive(name):
-        return Found(shown, notes=[f"{shown}: not read: not a text, a link, encrypted, or an archive"])
-    with tempfile.SpooledTemporaryFile(max_size=64 << 20) as copy:
-        while block := stream.read(1 << 20):
-            copy.write(block)
-            if copy.tell() > MOST_MEMBER_BYTES:
-                return Found(shown, notes=[f"{shown}: not read: more than {MOST_MEMBER_BYTES:,} bytes"])
-        copy.seek(0)
-        return _read(shown, cast("BinaryIO", copy))
-
-
-def _read(name: str, file: BinaryIO) -> Found:
-    found = Found(name)
-    _sort(found, scan_stream(name, file, found.notes), must=False)
-    if found.blocks:
-        file.seek(0)
-        _place(found, file)
-    return found
-
-
-def _sort(found: Found, scanned: Iterator[Block | ReadError], *, must: bool) -> None:
-    for each in scanned:
+def _read(path: Path, *, must: bool) -> Found:
+    found, blocks = Found(str(path)), []
+    for each in scan_file(path, found.notes):
         if isinstance(each, Block):
-            found.blocks.append((each, LineContext()))
+            blocks.append(each)
         elif isinstance(each, UnknownResultError) and not must:
             found.notes.append(str(each).partition(" Known: ")[0])
         else:
             found.errors.append(each)
-
-
-def _place(found: Found, file: BinaryIO) -> None:
-    at = places(decoded(file), (block.first_line for block, _ in found.blocks))
-    found.blocks = [(block, at[block.first_line]) for block, _ in found.blocks]
+    if blocks and path.is_file():
+        with path.open("rb") as log:
+            at = places(decoded(log), (block.first_line for block in blocks))
+        found.blocks = [(block, at[block.first_line]) for block in blocks]
+    else:
+        found.blocks = [(block, LineContext()) for block in blocks]
+    return found

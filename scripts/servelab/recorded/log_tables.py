@@ -16,8 +16,7 @@ from servelab.machine.rates import published_rates
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
-from servelab.recorded.audit import RUN_RULES, Run, RunRule
-from servelab.recorded.audit.numbers import unsound_rates
+from servelab.recorded.audit import RUN_RULES, Run, RunRule, unsound_rates
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
@@ -128,8 +127,7 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
     for position, planned in enumerate(plan.candidates):
         candidate = study.candidates[planned.reference]
         row = _configuration_columns(study, plan, planned) | {"position": position}
-        for run in (*planned.runs, *planned.points):
-            into = "table" if run in planned.runs else "points"
+        for run in planned.runs:
             blocks = logs.rounds(planned.reference, run.workload)
             parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
@@ -137,7 +135,7 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
                 found = parsed[table]
                 rows[table] += [{**names, **entry} for entry in found]
             ended = _end(logs, planned.reference, run, blocks)
-            rows[into].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
+            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, PrintedFigure, ReadError, read_file
-from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, at, load_recorded
-from servelab.study.workload_loads import Curve
-
-_SETTINGS = {"max_concurrency": "max_concurrency", "request_rate": "request_rate_per_s"}
-"""What the points of a sweep differ in → the setting of a result."""
-_SAME_LOAD = 0.005
-"""Tools print rates with few digits."""
+from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, load_recorded
 
 
 class Quantity(NamedTuple):
@@ -54,8 +47,7 @@ class Logs:
 
     def __init__(self, study: RecordedStudy, folder: Path) -> None:
         self.study, self.folder = study, folder
-        self._whole: dict[Path, list[Block]] = {}
-        self._read: dict[tuple[str, str], list[Block | BrokenLog]] = {}
+        self._read: dict[tuple[str, str], Block | BrokenLog] = {}
 
     def rounds(self, reference: str, workload: str) -> list[Block]:
         """The results of a candidate on a workload, one per round; broken logs are left out.
@@ -72,29 +64,15 @@ class Logs:
         """Logs of a candidate on a workload that are missing, cannot be read or contradict themselves or `prompts`."""
         return [found for found in self._found(reference, workload) if isinstance(found, BrokenLog)]
 
-    def files(self, reference: str, workload: str) -> list[str]:
-        """The logs of a candidate on a workload; of a point of a sweep those that have a result at its load."""
-        named = self.study.candidates[reference].logs.get(workload, [])
-        return [file for file in named if self._log(file, workload)] or named[:1]
-
     def _found(self, reference: str, workload: str) -> list[Block | BrokenLog]:
         """`ConfigError` if no log that can be read has the workload's `prompts`: then these are wrong."""
-        files = self.study.candidates[reference].logs.get(workload, [])
-        found = [each for file in files for each in self._log(file, workload)]
-        if files and not found:
-            load = self.study.workloads[workload].load
-            assert load is not None  # of any other workload each file gives a result or a fault
-            reason = f"no result at {at(load.of, load.values[0])}, nor in the other files of this sweep"
-            return [BrokenLog(files[0], is_missing=False, reason=reason)]
+        found = [self._log(file, workload) for file in self.study.candidates[reference].logs.get(workload, [])]
         wrong = next((each for each in found if isinstance(each, BrokenLog) and each.of_prompts), None)
-        if wrong is not None and not any(isinstance(each, Block) for each in self._of_workload(workload)):
+        of_workload = (self._log(file, workload) for _, other, file in self.study.log_files() if other == workload)
+        if wrong is not None and not any(isinstance(each, Block) for each in of_workload):
             where = f"{self.folder / FILE}: workloads.{workload}.prompts"
             raise ConfigError(f"{where}: no log has so many requests; {wrong.file}: {wrong.reason}")
         return found
-
-    def _of_workload(self, workload: str) -> list[Block | BrokenLog]:
-        files = [file for _, other, file in self.study.log_files() if other == workload]
-        return [each for file in files for each in self._log(file, workload)]
 
     def quantity(self, reference: str, workload: str, metric: str, statistic: str = "mean") -> Quantity | None:
         """A candidate's figure, its mean over rounds; None if a log lacks it.
@@ -111,32 +89,23 @@ class Logs:
         half_units = [each.half_unit for each in found if each is not None]
         return Quantity.rounded(sum(values) / len(values), sum(half_units) / len(half_units))
 
-    def _log(self, file: str, workload: str) -> list[Block | BrokenLog]:
+    def _log(self, file: str, workload: str) -> Block | BrokenLog:
         if (file, workload) not in self._read:
             self._read[file, workload] = self._read_log(file, self.study.workloads[workload])
         return self._read[file, workload]
 
-    def _read_log(self, file: str, workload: RecordedWorkload) -> list[Block | BrokenLog]:
-        """The result of a file, or all at the load of a point of a sweep, which may be none."""
+    def _read_log(self, file: str, workload: RecordedWorkload) -> Block | BrokenLog:
         path = self.folder / LOGS / file
         if not path.is_file():
-            return [BrokenLog(file, is_missing=True, reason=f"not in {LOGS}/")]
+            return BrokenLog(file, is_missing=True, reason=f"not in {LOGS}/")
         try:
-            blocks = self._blocks(path)
+            blocks = read_file(path)
         except ReadError as error:
-            return [_broken(file, str(error).removeprefix(f"{path}:"))]
-        if workload.load is not None:
-            blocks = [block for block in blocks if _is_at(block, workload.load)]
-        elif len(blocks) != 1:
-            reason = f"{len(blocks)} results in it; each needs a file of its own, or the workload a `load` (a sweep)"
-            return [BrokenLog(file, is_missing=False, reason=reason)]
-        return [_counted(file, block, workload.prompts) for block in blocks]
-
-    def _blocks(self, path: Path) -> list[Block]:
-        """The results of a file, which all points of a sweep read."""
-        if path not in self._whole:
-            self._whole[path] = read_file(path)
-        return self._whole[path]
+            return _broken(file, str(error).removeprefix(f"{path}:"))
+        if len(blocks) != 1:
+            reason = f"{len(blocks)} results in it; each needs a file of its own"
+            return BrokenLog(file, is_missing=False, reason=reason)
+        return _counted(file, blocks[0], workload.prompts)
 
 
 def studies_beside(folder: Path) -> tuple[Logs, ...]:
@@ -150,12 +119,6 @@ def studies_beside(folder: Path) -> tuple[Logs, ...]:
         except ConfigError:
             continue
     return tuple(sorted(found, key=lambda logs: -len(list(logs.study.log_files()))))
-
-
-def _is_at(block: Block, load: Curve) -> bool:
-    """Whether a result says that it was measured at the point."""
-    said = block.settings.get(_SETTINGS[load.of])
-    return isinstance(said, int | float) and math.isclose(said, load.values[0], rel_tol=_SAME_LOAD)
 
 
 def _counted(file: str, block: Block, prompts: int) -> Block | BrokenLog:

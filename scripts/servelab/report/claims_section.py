@@ -107,7 +107,7 @@ class RecordedLogs(Origin):
         if run_id not in self._of_run:
             return ""
         reference, workload = self._of_run[run_id]
-        return next((_link(file) for file in self._logs.files(reference, workload) if self._is(file)), "")
+        return next((_link(file) for file in self._study.candidates[reference].logs[workload] if self._is(file)), "")
 
     def _is(self, file: str) -> bool:
         """Whether a log is there."""
@@ -144,7 +144,7 @@ class RecordedLogs(Origin):
         for reference, workload in self._of_run.values():
             blocks = self._logs.rounds(reference, workload)
             broken = {each.file: each.reason for each in self._logs.broken(reference, workload)}
-            for file in self._logs.files(reference, workload):
+            for file in self._study.candidates[reference].logs[workload]:
                 block = next((each for each in blocks if Path(each.file).name == file), next(iter(blocks), None))
                 release, note = "–", f"broken: {broken.get(file)}"
                 if file not in broken and block is not None:

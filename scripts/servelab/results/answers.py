@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, InstrumentFinding
-from servelab.answers.graders import grade
-from servelab.answers.instruments.agreement import difference_share
 from servelab.answers.judge import judge
-from servelab.answers.question import Answer
+from servelab.answers.question import Answer, grade
 from servelab.core.errors import ServelabError
 from servelab.core.files import FiniteOrNull, JsonPart
 from servelab.core.seal import fault_of_digests
@@ -270,5 +269,5 @@ def _rows_of(mine: _Asked, other: _Asked) -> Iterator[dict[str, Any]]:
             "text": row["text"],
             "baseline_right": _right(base),
             "right": _right(row),
-            "edit_share": difference_share(base["text"] or "", row["text"] or ""),
+            "edit_share": 1 - SequenceMatcher(None, base["text"] or "", row["text"] or "", autojunk=False).ratio(),
         }

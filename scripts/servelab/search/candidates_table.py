@@ -36,11 +36,11 @@ def describe(study: SearchedStudy, titles: dict[str, str]) -> StudySummary:
     content = study.model_dump(mode="json", exclude={"claims"})
     if isinstance(study, Study):
         content["loads"] = {name: own for name, each in study.workloads.items() if (own := each.own)}
-    content["curves"] = {name: _curve(study, points) for name, points in study.curves.items()}
+        content["curves"] = {name: _curve(study, points) for name, points in study.curves.items()}
     return StudySummary.model_validate(content | {"workloads": titles, "stages": _outlines(study)})
 
 
-def _curve(study: SearchedStudy, points: list[str]) -> dict[str, object]:
+def _curve(study: Study, points: list[str]) -> dict[str, object]:
     """A `CurveOutline` as data."""
     load = study.workloads[points[0]].load
     assert load is not None

@@ -168,7 +168,6 @@ class WinnerMap(JsonPart):
     explored: list[Explored] = Field(
         description="The best of the search at each load, or of the logs of a recorded study; not proved."
     )
-    from_logs: bool = Field(False, description="Whether it is of the logs of a recorded study, which prove nothing.")
 
 
 class Recommended(JsonFile):

@@ -133,26 +133,21 @@ def winner_maps(
     curves = curves[named]
     return [
         _map(study, curve, points, table, curves[curves["curve"] == curve])
-        for curve, points in study.curves.items()
+        for curve, points in (study.curves.items() if isinstance(study, Study) else ())
         if len(points) > 1
     ]
 
 
-def _map(
-    study: SearchedStudy, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame
-) -> WinnerMap:
+def _map(study: Study, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame) -> WinnerMap:
     load = study.workloads[points[0]].load
     assert load is not None
     metric, basis = study.objective.metric_and_basis
-    measured: list[tuple[MapLevel, Level]] = []
-    if isinstance(study, Study):
-        measured = [level for point in points if (level := _level(study, point, table)) is not None]
+    measured = [level for point in points if (level := _level(study, point, table)) is not None]
     ranges, crossings = load_ranges([each for _, each in measured]) if measured else ([], [])
     explored = _explored(study, table, curves)
     found = WinnerMap(
         curve=curve,
         load=load.of,
-        from_logs=not isinstance(study, Study),
         metric=metric,
         basis=basis,
         text="",
@@ -206,7 +201,7 @@ def _pairs(sides: Mapping[str, Row]) -> dict[str, ProofPair]:
     return {label: pair for label, pair in pairs.items() if min(pair.baseline, pair.winner) > 0}
 
 
-def _explored(study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
+def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
     """The best of the search, or of the logs, at each load; baseline and winner have these names, any other its own.
 
     Named beside the best are those within the margin of it, and those whose intervals overlap with its own.
@@ -268,10 +263,7 @@ def map_text(found: WinnerMap) -> str:
     if found.ranges:
         parts.append(f"Proved: {_proved(found)}.")
     if found.explored:
-        starts = {each.starts for each in found.explored}
-        logs = "one run a point, so there is no interval" if starts == {1} else f"{min(starts)} runs a point or more"
-        where = f"By its logs alone ({logs})" if found.from_logs else "In the search alone, not proved,"
-        parts.append(f"{where} the best was {_searched(found)}.")
+        parts.append(f"In the search alone, not proved, the best was {_searched(found)}.")
     if len(parts) == 1:
         parts.append("No load has sound figures of two configurations.")
     return " ".join(parts)

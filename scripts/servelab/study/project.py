@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from servelab.answers.question_load import Questions, QuestionsParameters
-from servelab.answers.sets import QUESTION_SETS
+from servelab.answers.sets import QUESTION_SETS, Questions, QuestionsParameters
 from servelab.assets.datasets import Dataset
 from servelab.assets.model_files import CONVERTERS, GGUF_QUANTIZER
 from servelab.assets.workloads import NamedWorkload
@@ -182,7 +181,7 @@ class StudySummary(JsonFile):
     loads: dict[str, dict[str, Any]] = Field(
         {}, description="Workload → what its load has of its own, in place of `protocol` and SLOs; not if recorded."
     )
-    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; of a recorded study its sweeps.")
+    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; a recorded study has none.")
     client: str | None = Field(None, description="Load client; not if recorded.")
     baseline: dict[str, Any] | str = Field(description="What everything is compared with.")
     stages: list[StageOutline] = Field(description="Stages that decide, in the order of the search.")

@@ -99,7 +99,7 @@ def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], N
         raise ConfigError(f"config/config.yaml: {PLACES}: needs use_imported_runs: true, which is the default")
     from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
 
-    return SharedRuns(config.runs_from, results, Path(".snakemake/shared"), report)
+    return SharedRuns(config.runs_from, results, report)
 
 
 Entry = TypeVar("Entry")

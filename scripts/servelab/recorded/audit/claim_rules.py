@@ -12,9 +12,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
-from servelab.recorded.audit import AuditEvidence, AuditFinding, Verdict, claim_rule
-from servelab.recorded.audit.numbers import (
+from servelab.recorded.audit import (
+    AuditEvidence,
+    AuditFinding,
+    Verdict,
     change_percent,
+    claim_rule,
     difference,
     honest_rates,
     in_digits,

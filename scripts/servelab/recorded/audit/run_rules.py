@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from servelab.core.yaml_file import metric_label
-from servelab.recorded.audit import AuditFinding, Run, Verdict, run_rule
-from servelab.recorded.audit.numbers import AMOUNTS, plain, token_rate
+from servelab.recorded.audit import AMOUNTS, AuditFinding, Run, Verdict, plain, run_rule, token_rate
 from servelab.recorded.logs import Logs, figures_of
 from servelab.recorded.readers import VALUE, Block
-from servelab.recorded.readers.consistency import Key
+from servelab.recorded.readers.figures import Key
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.published_claims import RecommendedClaim, SuccessClaim
 

@@ -12,22 +12,19 @@ A wrong digit in an independent figure cannot be found.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
+from servelab.recorded.readers import shapes
 from servelab.recorded.readers.blocks import LineBlocks, SectionBlocks, TitledBlocks
-from servelab.recorded.readers.embedded import Csv, EmbeddedJson
-from servelab.recorded.readers.figures import VALUE, FigureForm, PrintedFigure
-from servelab.recorded.readers.formulas import DefinedBy
-from servelab.recorded.readers.lines import decoded
+from servelab.recorded.readers.figures import VALUE, DefinedBy, FigureForm, PrintedFigure
 from servelab.recorded.readers.pieces import Finder, Piece, ReadError
 from servelab.recorded.readers.results import READERS, Block, Reader, UnknownLine
-from servelab.recorded.readers.shapes import SHAPES
-from servelab.recorded.readers.split import split
-from servelab.recorded.readers.tables import Tables, gathered
+from servelab.recorded.readers.split import decoded, split
+from servelab.recorded.readers.tables import Csv, EmbeddedJson, Tables, gathered
 
 __all__ = [
     "READERS",
@@ -40,12 +37,12 @@ __all__ = [
     "UnknownResultError",
     "read_file",
     "scan_file",
-    "scan_stream",
 ]
 
 _FACTS = ("within", "swept_by", "each", "version_at", "settings_at", "cell_units", "heads")
 _SETS = ("markers", "ignored", "partial")
 _ROWS = ("rules", "within_run", "required")
+_FORMS = ("figures", "families")
 _MOST_ERRORS = 100
 """Errors of a file; after that it is not read on."""
 
@@ -66,13 +63,12 @@ def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | Re
             yield ReadError(f"{path}: is a device, not a log")
             return
         with path.open("rb") as file:
-            yield from scan_stream(str(path), file, notes)
+            yield from _scan(str(path), file, notes)
     except OSError as error:
         yield ReadError(f"{path}: {error.strerror}")
 
 
-def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> Iterator[Block | ReadError]:
-    """The same for an open file, or a member of an archive."""
+def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block | ReadError]:
     grids = [reader for reader in READERS if reader.form == "grid"]
     orders = [(reader.markers, *reader.following) for reader in grids]
     keys = [reader.markers for reader in READERS if reader.form == "json"]
@@ -81,9 +77,12 @@ def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> It
     below = [reader.markers for reader in grids if reader.below]
     others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
 
+    def is_known(label: str) -> bool:
+        return any(reader.form == "console" and reader.knows(label) for reader in READERS)
+
     def finders() -> list[Finder]:
         tables, objects = Tables(names, below, others["tables"]), EmbeddedJson(keys, others["JSON objects"])
-        return [TitledBlocks(_is_console_label), tables, SectionBlocks(), LineBlocks(), Csv(heads, keys), objects]
+        return [TitledBlocks(is_known), tables, SectionBlocks(), LineBlocks(), Csv(heads, keys), objects]
 
     errors, found = 0, False
     for piece in gathered(split(name, decoded(file), finders, keys), orders):
@@ -124,22 +123,15 @@ def _is_anothers(piece: Piece) -> bool:
 
     A table of a result's names without a number explains them.
     """
-    if piece.form == "grid" and not any(_has_number(row.cells[1:]) for table in piece.tables for row in table.rows):
+    cells = (cell for table in piece.tables for row in table.rows for cell in row.cells[1:])
+    if piece.form == "grid" and not any(cell[:1].isdigit() for cell in cells):
         return bool(piece.tables[0].rows)
     is_common = piece.form in ("grid", "frame") or (piece.form == "json" and not piece.broken)
     return is_common and not _fitting(piece)
 
 
-def _has_number(cells: Iterable[str]) -> bool:
-    return any(cell[:1].isdigit() for cell in cells)
-
-
 def _fitting(piece: Piece) -> list[Reader]:
     return [reader for reader in READERS if reader.form == piece.form and reader.markers <= piece.lines.keys()]
-
-
-def _is_console_label(label: str) -> bool:
-    return any(reader.form == "console" and reader.knows(label) for reader in READERS)
 
 
 def _read(piece: Piece) -> list[Block]:
@@ -175,29 +167,23 @@ def _load_tables() -> None:
 
 
 def _reader(said: dict[str, Any]) -> Reader:
-    fold = bool(said.get("fold"))
+    named = str.casefold if said.get("fold") else str
     facts = {key: said.pop(key) for key in _FACTS if key in said}
     found = {
         **said,
         **{key: frozenset(said[key]) for key in _SETS if key in said},
         **{key: tuple(said[key]) for key in _ROWS if key in said},
-        **{key: _forms(said.get(key, {}), fold=fold) for key in ("figures", "families")},
+        **{key: {named(name): FigureForm.parsed(row) for name, row in said.get(key, {}).items()} for key in _FORMS},
         "following": tuple(map(frozenset, said.get("following", ()))),
         "percentiles": frozenset(said["percentiles"]) if "percentiles" in said else None,
-        "definitions": {metric: _defined(text) for metric, text in said.get("definitions", {}).items()},
-        "shape": SHAPES[said.get("shape", "rows")],
+        "definitions": {
+            metric: DefinedBy(each) if isinstance(each, str) else DefinedBy(each[1], each[0])
+            for metric, each in said.get("definitions", {}).items()
+        },
+        "shape": getattr(shapes, said.get("shape", "rows")),
         "facts": facts,
     }
     return Reader(**found)
-
-
-def _forms(rows: Mapping[str, str], *, fold: bool) -> dict[str, FigureForm]:
-    return {name.casefold() if fold else name: FigureForm.parsed(row) for name, row in rows.items()}
-
-
-def _defined(said: str | list[str]) -> DefinedBy:
-    """A text, or the releases that define a metric so and a text."""
-    return DefinedBy(said) if isinstance(said, str) else DefinedBy(said[1], said[0])
 
 
 _load_tables()

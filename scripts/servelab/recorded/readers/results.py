@@ -10,9 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from servelab.core.registry import Registry
-from servelab.recorded.readers.consistency import Key, ValueRange, contradiction
-from servelab.recorded.readers.figures import ABSENT, NUMBER, VALUE, FigureForm, Figures, PrintedFigure, statistic_of
-from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
+from servelab.recorded.readers.figures import (
+    ABSENT,
+    NUMBER,
+    VALUE,
+    DefinedBy,
+    FigureForm,
+    Figures,
+    Formula,
+    Key,
+    PrintedFigure,
+    ValueRange,
+    contradiction,
+    formulas_of,
+    narrowest,
+    statistic_of,
+    what_they_are,
+)
 from servelab.recorded.readers.pieces import SECTION, Piece
 
 _ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
@@ -218,12 +232,11 @@ class Reader:
                 found.add(name, value, line, *figure)
             elif name in self.settings:
                 settings[self.settings[name]] = _setting(found.piece, name, value, line)
-            elif not (name in self.ignored or SECTION.fullmatch(raw) or self._elides(raw)):
+            elif not (
+                name in self.ignored or SECTION.fullmatch(raw) or (self.may_be_abbreviated and _ELISION.fullmatch(raw))
+            ):
                 unknown.append(UnknownLine(line, raw))
         return releases, unknown
-
-    def _elides(self, raw: str) -> bool:
-        return self.may_be_abbreviated and _ELISION.fullmatch(raw) is not None
 
     def _missing(self, found: Mapping[Key, PrintedFigure]) -> Iterator[str]:
         metrics = {metric for metric, _ in found}

@@ -55,21 +55,17 @@ def read_command(text: str) -> ServingCommand:
         raise ValueError("no program in it")
     words: list[str] = []
     options: dict[str, str | None] = {}
-    position = 0
-    while position < len(tokens):
-        token = tokens[position]
-        following = tokens[position + 1] if position + 1 < len(tokens) else None
-        if not _is_option(token, words):
-            words.append(token)
-        elif "=" in token:
-            name, value = token.split("=", 1)
-            options[name] = value
-        elif following is not None and not following.startswith("-"):
-            options[token] = following
-            position += 1
+    open_option: str | None = None
+    for token in tokens:
+        if _is_option(token, words):
+            name, equals, value = token.partition("=")
+            options[name] = value if equals else None
+            open_option = None if equals else name
+        elif open_option is not None and not token.startswith("-"):
+            options[open_option], open_option = token, None
         else:
-            options[token] = None
-        position += 1
+            words.append(token)
+            open_option = None
     return ServingCommand(variables, tuple(words), options)
 
 
@@ -79,19 +75,17 @@ def changes(incumbent: str, candidate: str) -> dict[str, object]:
     An argument that the candidate omits is false.
     """
     before, after = read_command(incumbent), read_command(candidate)
-    found: dict[str, object] = {}
     if before.program != after.program:
         return {"program": " ".join(after.program)}
-    if before.model != after.model:
-        found["model"] = after.model
-    for key, old, new in (
-        ("arguments", before.options, after.options),
-        ("environment_variables", dict(before.variables), dict(after.variables)),
-    ):
-        changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
-        left_out = {name: False for name in old if name not in new}
-        both = {name: value for name, value in {**changed, **left_out}.items() if name not in MODEL_OPTIONS}
-        if both:
+    found: dict[str, object] = {} if before.model == after.model else {"model": after.model}
+    pairs = {
+        "arguments": (before.options, after.options),
+        "environment_variables": (before.variables, after.variables),
+    }
+    for key, (old, new) in pairs.items():
+        changed: dict[str, object] = {name: each for name, each in new.items() if name not in old or old[name] != each}
+        changed |= {name: False for name in old if name not in new}
+        if both := {name: value for name, value in changed.items() if name not in MODEL_OPTIONS}:
             found[key] = both
     return found
 

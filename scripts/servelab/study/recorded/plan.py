@@ -53,10 +53,6 @@ class RecordedPlanCandidate(JsonPart):
     command: str = Field(description="Serving command of its run on the workload that decides.")
     refused: None = Field(None, description="Null in a recorded study.")
     runs: list[RecordedRun] = Field(description="Its runs.")
-    points: list[RecordedRun] = Field(
-        [],
-        description="Its logs at points of sweeps at which nothing is decided; in `comparison` they are among `runs`.",
-    )
 
 
 class RecordedPlan(JsonFile):
@@ -71,7 +67,7 @@ class RecordedPlan(JsonFile):
 
     def run_ids(self) -> list[str]:
         """Runs of the plan, each once, in order."""
-        runs = (run for candidate in self.candidates for run in (*candidate.runs, *candidate.points))
+        runs = (run for candidate in self.candidates for run in candidate.runs)
         return list(dict.fromkeys(run.run_id for run in runs))
 
     def reference_of(self, name: str) -> str:
@@ -102,30 +98,22 @@ def plan_recorded(study: RecordedStudy, folder: Path, stage_name: str, incumbent
         study=study.study,
         stage=stage_name,
         title=title,
-        candidates=[
-            _planned(study, folder, name, reference, position == 0, next(iter(sides.values())), workloads)
-            for position, (name, reference) in enumerate(sides.items())
-        ],
+        candidates=[_planned(study, folder, name, each, [*sides.values()], workloads) for name, each in sides.items()],
     )
 
 
 def _planned(
-    study: RecordedStudy,
-    folder: Path,
-    name: str,
-    reference: str,
-    is_incumbent: bool,
-    incumbent: str,
-    workloads: list[str],
+    study: RecordedStudy, folder: Path, name: str, reference: str, sides: list[str], workloads: list[str]
 ) -> RecordedPlanCandidate:
-    candidate = study.candidates[reference]
-    on = study.objective.on
+    """A candidate of a stage; the first of `sides` is the incumbent."""
+    candidate, on = study.candidates[reference], study.objective.on
     text = candidate.command_on(on)
     command = read_command(text)
+    runs = [each for each in workloads if each == on or each in candidate.logs]
     return RecordedPlanCandidate(
         candidate=name,
         reference=reference,
-        is_incumbent=is_incumbent,
+        is_incumbent=reference == sides[0],
         configuration=Configuration(
             engine=candidate.engine,
             model=candidate.model,
@@ -134,19 +122,9 @@ def _planned(
             environment_variables=command.variables,
             accelerators=candidate.accelerators,
         ),
-        changes=changes(study.candidates[incumbent].command_on(on), text),
+        changes=changes(study.candidates[sides[0]].command_on(on), text),
         command=text,
-        runs=[
-            recorded_run(study, folder, reference, workload)
-            for workload in workloads
-            if workload == on or workload in candidate.logs
-        ],
-        points=[
-            recorded_run(study, folder, reference, workload)
-            for points in study.curves.values()
-            for workload in points
-            if workload not in workloads and workload in candidate.logs
-        ],
+        runs=[recorded_run(study, folder, reference, workload) for workload in runs],
     )
 
 
@@ -164,7 +142,7 @@ def recorded_run(study: RecordedStudy, folder: Path, reference: str, workload: s
         command=candidate.command_on(workload),
         accelerator=study.hardware.accelerator,
         accelerators=candidate.accelerators,
-        workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command", "load"}),
+        workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command"}),
         outcome=candidate.outcome_on(workload),
         logs={file: file_sha256(folder / LOGS / file) for file in files if (folder / LOGS / file).is_file()},
     )

@@ -24,23 +24,13 @@ def decimals(printed: str) -> int:
     return max(0, -int(Decimal(printed).as_tuple().exponent))
 
 
-def ratio_of(change_percent: float, metric: str) -> float:
-    """How many times as good a candidate is: the quotient, or its inverse where lower is better."""
-    quotient = 1 + change_percent / 100
-    return 1 / quotient if METRICS.get(metric).higher_is_better is False and quotient else quotient
-
-
 class _Claim(Strict):
-    """Where every claim stands."""
-
     where: str = Field(description="Where it stands in the publication: section, table, row.")
     line: int | None = Field(None, ge=1, description="Its line in the file that was published.")
     note: str | None = Field(None, description="What else is to be said of it, in your words.")
 
 
 class _PrintedClaim(_Claim):
-    """A claim that prints a number."""
-
     printed: Number = Field(description="Number as printed, in quotes, without unit or `%`; a reduction is negative.")
 
     @field_validator("printed", mode="before")
@@ -52,7 +42,7 @@ class _PrintedClaim(_Claim):
 
     @property
     def scale(self) -> float:
-        """What a number as printed is multiplied by to have the metric's unit."""
+        """Factor from the printed number to the metric's unit."""
         return 1.0
 
     @property
@@ -67,16 +57,12 @@ class _PrintedClaim(_Claim):
 
 
 class _NumberClaim(_PrintedClaim):
-    """A claim whose number is computed from a metric of one workload."""
-
     metric: str = Field("total_tokens_per_s", description="Metric; see docs/reference/metrics.md.")
     statistic: Statistic = Field("mean", description="Statistic of the metric; a rate has only its mean.")
     workload: str = Field(description="Workload.")
 
 
 class _FigureClaim(_NumberClaim):
-    """A claim whose number has the metric's unit."""
-
     unit: Literal["s"] | None = Field(
         None, description="`s` if the number is in seconds and the metric in milliseconds; null for the metric's unit."
     )
@@ -133,12 +119,19 @@ class ChangeClaim(_NumberClaim):
 
     def as_printed(self, change_percent: float) -> float:
         """A change as the claim prints it."""
-        return change_percent if self.unit is None else ratio_of(change_percent, self.metric)
+        quotient = 1 + change_percent / 100
+        if self.unit is None:
+            return change_percent
+        return 1 / quotient if self._is_lower_better and quotient else quotient
 
     def _percent(self, number: float) -> float:
         if self.unit is None:
             return number
-        return 100 * (number - 1 if METRICS.get(self.metric).higher_is_better is not False else 1 / number - 1)
+        return 100 * ((1 / number if self._is_lower_better else number) - 1)
+
+    @property
+    def _is_lower_better(self) -> bool:
+        return METRICS.get(self.metric).higher_is_better is False
 
 
 class DifferenceClaim(_FigureClaim):
@@ -170,7 +163,7 @@ class OrderClaim(_Claim):
 
 
 class ChosenClaim(_Claim):
-    """What a stage ends with: the candidate that the search goes on with."""
+    """The candidate that a stage ends with, and the search goes on with."""
 
     kind: Literal["chosen"] = "chosen"
     stage: str
@@ -191,15 +184,9 @@ class AcceleratorsClaim(_Claim):
     count: int = Field(ge=1)
 
 
+_Pair = ChangeClaim | DifferenceClaim
 Claim = Annotated[
-    FigureClaim
-    | ChangeClaim
-    | DifferenceClaim
-    | SuccessClaim
-    | OrderClaim
-    | ChosenClaim
-    | RecommendedClaim
-    | AcceleratorsClaim,
+    FigureClaim | _Pair | SuccessClaim | OrderClaim | ChosenClaim | RecommendedClaim | AcceleratorsClaim,
     Field(discriminator="kind"),
 ]
 
@@ -208,5 +195,4 @@ def candidates_of(claim: Claim) -> list[str]:
     """The candidates a claim names, as `<stage>/<candidate>`."""
     if isinstance(claim, OrderClaim):
         return claim.candidates
-    names = [getattr(claim, name, None) for name in ("candidate", "against")]
-    return [name for name in names if name is not None]
+    return [name for key in ("candidate", "against") if (name := getattr(claim, key, None)) is not None]

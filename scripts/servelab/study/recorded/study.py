@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
@@ -18,50 +18,9 @@ from servelab.core.run_spec import Line, Strict
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.study.recorded.commands import read_command
-from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
+from servelab.study.recorded.published_claims import Claim, candidates_of
 from servelab.study.study import COMPARISON, Objective, StudyHardware
-from servelab.study.workload_loads import NAME, Curve, point_name
-
-_AT = {"max_concurrency": "{:g} in flight", "request_rate": "{:g} requests/s"}
-
-
-def at(of: str, level: float) -> str:
-    """A point in words: `4 in flight`, `2.5 requests/s`."""
-    return _AT[of].format(level)
-
-
-def sweep_of(point: str, load: Curve) -> str:
-    """Name of the workload that a point was made of; its `load` has the point's value alone."""
-    return point.removesuffix(point_name("", load.of, load.values[0]))
-
-
-def with_points(workloads: Any) -> Any:
-    """The workloads of a file, as data, with one for each point of a `load`; what is wrong stays for the checks.
-
-    `ValueError` if `prompts` has another number of entries than there are points.
-    """
-    if not isinstance(workloads, dict):
-        return workloads
-    return {name: each for written, own in workloads.items() for name, each in _points(written, own).items()}
-
-
-def _points(name: Any, workload: Any) -> dict[str, Any]:
-    """The workloads of a workload's points; the workload itself if it has one load."""
-    try:
-        curve = Curve.model_validate(workload["load"])
-    except (ValidationError, KeyError, TypeError):
-        return {name: workload}
-    prompts = workload.get("prompts")
-    if isinstance(prompts, list) and len(prompts) != len(curve.values):
-        raise ValueError(f"workloads.{name}.prompts has {len(prompts)} numbers, and `load` {len(curve.values)} points")
-    counts = prompts if isinstance(prompts, list) else [prompts] * len(curve.values)
-    found = {}
-    for level, count in zip(curve.values, counts, strict=True):
-        of_point = {"load": {curve.of: [level]}, curve.of: level, "prompts": count}
-        title = f"{workload.get('title', name)}, {at(curve.of, level)}"
-        found[point_name(str(name), curve.of, level)] = {**workload, **of_point, "title": title}
-    return found
-
+from servelab.study.workload_loads import NAME
 
 FILE = "study.yaml"
 LOGS = "logs"
@@ -125,16 +84,7 @@ class RecordedWorkload(Strict):
     """What was sent; only what is known of it."""
 
     title: Line
-    prompts: Annotated[int, Field(ge=1)] = Field(
-        description="Requests that were to be sent: what successes are counted against. With `load` one number, or a "
-        "list with one for each point, the lowest first.",
-        json_schema_extra={"type": ["integer", "array"], "items": {"type": "integer", "minimum": 1}},
-    )
-    load: Curve | None = Field(
-        None,
-        description="The loads of a sweep, `{max_concurrency: [1, 4, 16]}` or `{request_rate: [1, 2, 4]}`: a workload "
-        "for each, whose logs are the results at this load in all files that are named.",
-    )
+    prompts: int = Field(ge=1, description="Requests that were to be sent: what successes are counted against.")
     input_tokens: int | None = Field(None, ge=1, description="Length of each prompt; null where it varies.")
     output_tokens: int | None = Field(None, ge=1, description="Length of each output; null where it varies.")
     request_rate: float | Literal["inf"] = Field("inf", description="Requests per second.")
@@ -217,28 +167,11 @@ class RecordedStudy(Strict):
     hardware: StudyHardware
     engines: dict[Line, RecordedEngine] = Field(min_length=1)
     objective: Objective
-    workloads: Annotated[
-        dict[str, RecordedWorkload], BeforeValidator(with_points, json_schema_input_type=dict[str, RecordedWorkload])
-    ] = Field(min_length=1, description="Workloads by name.")
+    workloads: dict[str, RecordedWorkload] = Field(min_length=1, description="Workloads by name.")
     baseline: str = Field(description="The candidate everything is compared with, as `<stage>/<candidate>`.")
     stages: list[RecordedStage] = Field(min_length=1, description="Questions, in order.")
     claims: list[Claim] = Field([], description="What was published on these logs.")
     note: str | None = None
-
-    @model_validator(mode="after")
-    def _has_logs_of_points(self) -> RecordedStudy:
-        """Logs and commands of a candidate on a workload with a `load` are those of each of its points."""
-
-        def of_points(given: dict[str, Any]) -> dict[str, Any]:
-            return {name: each for written, each in given.items() for name in self.curves.get(written, [written])}
-
-        def changed(each: RecordedCandidate) -> RecordedCandidate:
-            return each.model_copy(update={"logs": of_points(each.logs), "commands": of_points(each.commands)})
-
-        stages = [
-            stage.model_copy(update={"candidates": list(map(changed, stage.candidates))}) for stage in self.stages
-        ]
-        return self.model_copy(update={"stages": stages}) if self.curves else self
 
     @cached_property
     def candidates(self) -> dict[str, RecordedCandidate]:
@@ -254,20 +187,6 @@ class RecordedStudy(Strict):
     def model_names(self) -> dict[str, str]:
         """Each way to write the study's model → its id."""
         return dict.fromkeys(self.model.names, self.model.id)
-
-    @cached_property
-    def curves(self) -> dict[str, list[str]]:
-        """Name of each sweep → the workloads that are its points, the lowest first; as `Study.curves`."""
-        found: dict[str, list[str]] = {}
-        for name, entry in self.workloads.items():
-            if entry.load is not None:
-                found.setdefault(sweep_of(name, entry.load), []).append(name)
-        return found
-
-    def level_of(self, workload: str) -> float | None:
-        """A point's place in its sweep; None for any other workload."""
-        load = self.workloads[workload].load
-        return None if load is None else load.values[0]
 
     def engine_name(self, alias: str) -> str:
         """An engine's name in tables."""
@@ -298,31 +217,29 @@ def load_recorded(folder: Path) -> RecordedStudy:
 
 def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     """Every mistake that no single field shows: its key and what is wrong."""
-    yield from _unknown("objective.metric", study.objective.metric, METRICS.names(), "metric")
-    for metric in study.objective.constraints:
-        yield from _unknown("objective.constraints", metric, METRICS.names(), "metric")
-    yield from _unknown("objective.on", study.objective.on, list(study.workloads), "workload")
+    workloads, candidates = list(study.workloads), list(study.candidates)
+    for metric in (study.objective.metric, *study.objective.constraints):
+        yield from _unknown("objective", metric, METRICS.names(), "metric")
+    yield from _unknown("objective.on", study.objective.on, workloads, "workload")
     for variant in study.model.variant_configs:
         yield from _unknown("model.variant_configs", variant, list(study.model.variants), "model variant")
+    yield from _twice("stages", [COMPARISON, *(stage.name for stage in study.stages)])
     for position, stage in enumerate(study.stages):
-        if stage.name == COMPARISON:
-            yield f"stages.{position}.name", f"`{COMPARISON}` is reserved; take another name"
-        if stage.name in [other.name for other in study.stages[:position]]:
-            yield f"stages.{position}.name", f"`{stage.name}` is there twice"
+        key = f"stages.{position}.candidates"
+        yield from _twice(key, [each.name for each in stage.candidates])
+        yield from _twice(key, [each.title for each in stage.candidates])
         for number, candidate in enumerate(stage.candidates):
-            key = f"stages.{position}.candidates.{number}"
-            if candidate.name in [other.name for other in stage.candidates[:number]]:
-                yield f"{key}.name", f"`{candidate.name}` is there twice in stage `{stage.name}`"
-            if candidate.title in [other.title for other in stage.candidates[:number]]:
-                yield f"{key}.label", f"`{candidate.title}` is there twice in stage `{stage.name}`"
-            yield from _candidate_problems(study, key, candidate)
-    yield from _unknown("baseline", study.baseline, list(study.candidates), "candidate")
-    if study.candidates[study.baseline].outcome != "ok":
-        yield "baseline", f"`{study.baseline}` has no logs; name a candidate that was measured"
-    elif study.objective.on not in study.candidates[study.baseline].logs:
+            yield from _candidate_problems(study, f"{key}.{number}", candidate)
+    yield from _unknown("baseline", study.baseline, candidates, "candidate")
+    if study.objective.on not in study.candidates[study.baseline].logs:
         yield "baseline", f"`{study.baseline}` has no log of `{study.objective.on}`, the workload that decides"
     for position, claim in enumerate(study.claims):
-        yield from _claim_problems(study, f"claims.{position} ({claim.where})", claim)
+        key = f"claims.{position} ({claim.where})"
+        for reference in candidates_of(claim):
+            yield from _unknown(key, reference, candidates, "candidate")
+        names = {"workload": workloads, "metric": METRICS.names(), "stage": study.stage_names[:-1]}
+        for kind in (each for each in names if hasattr(claim, each)):
+            yield from _unknown(f"{key}.{kind}", getattr(claim, kind), names[kind], kind)
     yield from _log_problems(study, folder)
 
 
@@ -343,19 +260,6 @@ def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandi
             yield from _unknown(f"{key}.{name}", workload, list(study.workloads), "workload")
 
 
-def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tuple[str, str]]:
-    for reference in candidates_of(claim):
-        yield from _unknown(key, reference, list(study.candidates), "candidate")
-    workload = getattr(claim, "workload", None)
-    if workload is not None:
-        yield from _unknown(f"{key}.workload", workload, list(study.workloads), "workload")
-    metric = getattr(claim, "metric", None)
-    if metric is not None:
-        yield from _unknown(f"{key}.metric", metric, METRICS.names(), "metric")
-    if isinstance(claim, ChosenClaim):
-        yield from _unknown(f"{key}.stage", claim.stage, study.stage_names[:-1], "stage")
-
-
 def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     """Mistakes in the names of logs. A log that is not there is none, unless a file that nobody names may be it."""
     there = sorted(path.name for path in (folder / LOGS).glob("*") if path.is_file())
@@ -366,11 +270,9 @@ def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str
         key = f"{reference}.logs.{workload}"
         if left or "/" in file:
             yield from _unknown(key, file, there, f"file in {folder / LOGS}")
-        # all points of a sweep read the same files
-        is_point = study.workloads[workload].load is not None
-        if file in named and not (is_point and named[file] == reference):
+        if file in named:
             yield key, f"`{file}` is already the log of {named[file]}"
-        named[file] = reference if is_point else f"{reference}, {workload}"
+        named[file] = f"{reference}, {workload}"
     for file in left:
         yield LOGS, f"no candidate names `{file}`; add it to a candidate's `logs` or remove it"
 
@@ -378,3 +280,9 @@ def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str
 def _unknown(key: str, name: str, valid: list[str], kind: str) -> Iterator[tuple[str, str]]:
     if name not in valid:
         yield key, f"unknown {kind} `{name}`{nearest(name, valid)}"
+
+
+def _twice(key: str, names: list[str]) -> Iterator[tuple[str, str]]:
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield key, f"`{name}` is there twice" + (", or a reserved name" if name == COMPARISON else "")
