@@ -9,20 +9,12 @@ import string
 from collections.abc import Callable
 from random import Random
 from re import _parser as parser
-from typing import Any, NamedTuple
+from typing import Any
 
 from servelab.core.credential_forms import PREFIXES
 
 ALNUM, HEX = string.ascii_letters + string.digits, string.digits + "abcdef"
 AT = ":/" + "/"
-
-
-class Secret(NamedTuple):
-    """A secret, and what names it in a file; nothing where its own form is enough."""
-
-    kind: str
-    secret: str
-    named: tuple[str, ...]
 
 
 def some(random: Random, letters: str, length: int) -> str:
@@ -60,79 +52,6 @@ def letters_of(kind: Any, value: Any) -> str:
 
 def token(begin: str, random: Random) -> str:
     return made_of(parser.parse(begin + PREFIXES[begin].replace(r"|\\(?=_)", "")), random)
-
-
-NAMED = {
-    # what has no form of its own: the names that tools give it
-    "AWS": (
-        ALNUM + "+/",
-        40,
-        ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey", "AWS_SESSION_TOKEN"),
-    ),
-    "Azure": (ALNUM + "~._-", 40, ("AZURE_CLIENT_SECRET", "clientSecret", "client_secret", "AccountKey")),
-    "Cohere": (ALNUM, 40, ("COHERE_API_KEY", "co_api_key", "api-key")),
-    "Datadog": (HEX, 32, ("DD_API_KEY", "dd_api_key", "DD_APP_KEY", "DD-API-KEY")),
-    "W&B": (HEX, 40, ("WANDB_API_KEY", "wandb_api_key")),
-    "ModelScope": (ALNUM + "-", 36, ("MODELSCOPE_API_TOKEN", "modelscope_token", "KAGGLE_KEY")),
-    "databases": (ALNUM, 18, ("MYSQL_PWD", "MYSQL_ROOT_PASSWORD", "db_password", "requirepass", "REDIS_PASSWORD")),
-    "MinIO": (ALNUM, 40, ("MINIO_SECRET_KEY", "MINIO_ROOT_PASSWORD", "s3_secret_key")),
-    "Django": (ALNUM + "!@#%^*", 50, ("SECRET_KEY",)),
-    "sessions": (HEX, 48, ("session_secret", "cookie_secret", "JUPYTER_TOKEN", "RAY_AUTH_TOKEN")),
-    "SSH": (ALNUM, 18, ("SSHPASS", "ssh_passphrase", "ansible_ssh_pass", "ansible_become_password")),
-}
-
-
-def secrets(seed: int) -> list[Secret]:
-    """One of each kind."""
-    random = Random(seed)
-    # a value ends in a letter and a digit, so that no punctuation is cut off at its end
-    named = [Secret(kind, some(random, *of[:2]) + "a7", of[2]) for kind, of in NAMED.items()]
-    return [Secret(begin, token(begin, random), ()) for begin in PREFIXES] + named
-
-
-def in_url(secret: str) -> str:
-    """A password without what ends it in a URL."""
-    return secret.replace("/", "_").replace("#", "_")
-
-
-def left_of(secret: Secret, carrier: str, text: str) -> str:
-    """What must not be left of a secret: its second half, as the carrier has it."""
-    if carrier == "base64":
-        return text[-24:-4]
-    half = (in_url(secret.secret) if carrier == "URL" else secret.secret)[len(secret.secret) // 2 :]
-    return json.dumps(half)[1:-1] if carrier.startswith("JSON") else half
-
-
-def carried(made: Secret, random: Random) -> dict[str, str]:
-    """A secret in what programs write: settings, logs, commands, wrapped, with other line ends."""
-    secret = made.secret
-    name = random.choice(made.named or ("SERVICE_TOKEN", "service_api_key"))
-    bare = {
-        "prefix of a logger": f"2026-11-24T10:00:00.123Z ERROR [worker-3] auth.py:88 - rejected {secret} (401)",
-        "sentence": f"The server answered 401 for '{secret}'.",
-        "path of a URL": f"GET https://api.example.org/v1/{secret}/models HTTP/1.1",
-        "list in Python": f"argv = ['serve', '{secret}', '--port', '8000']",
-        "header": f"> Authorization: Bearer {secret}",
-        "option": f"curl -H 'Authorization: Token {secret}' https://h",
-        "colours": f"\x1b[33mWARN\x1b[0m using \x1b[1m{secret}\x1b[0m",
-    }
-    own = {
-        "environment": f"PATH=/usr/bin\n{name}={secret}\nHOME=/root",
-        "export": f'export {name}="{secret}"; serve --port 8000',
-        "Windows lines": f"[default]\r\n{name} = {secret}\r\nregion = eu\r\n",
-        "JSON": json.dumps({"settings": {name: secret, "port": 8000}}),
-        "JSON in JSON": json.dumps({"body": json.dumps({name: secret})}),
-        "YAML": f"env:\n  - name: X\n    value: y\n{name}: {secret}\n",
-        "repr": repr({name: secret, "model": "m"}),
-        "keyword": f"Client({name.lower()}='{secret}', timeout=3)",
-        "TOML": f'[service]\n{name} = "{secret}"\n',
-        "docker run": f"docker run -e {name}={secret} --rm image",
-        "URL": f"postgresql{AT}svc:{in_url(secret)}@db.example.org:5432/x",
-        "base64": f"data: {base64_of(f'{name}={secret}')}",
-        "traceback": f"    raise AuthError({name}={secret!r})\nAuthError: 401",
-        "Kubernetes": f"- name: {name}\n  value: {secret}\n",
-    }
-    return own | ({} if made.named else bare)
 
 
 def password(random: Random) -> str:

@@ -64,13 +64,6 @@ def test_nothing_to_compare_never_passes(baseline, candidate, expected):
     assert judge(baseline, candidate, Allowed()).verdict == expected
 
 
-def test_a_baseline_that_misses_many_answers_cannot_pass_anyone():
-    baseline = graded(1000, 600)
-    missing = [replace(answer, failure="timed out") for answer in baseline]
-    assert verdict([*missing[-51:], *baseline[:-51]], baseline).verdict == CANNOT_TELL
-    assert verdict([*missing[-50:], *baseline[:-50]], baseline).verdict == SAME
-
-
 def test_every_start_of_the_candidate_must_hold():
     good, bad = graded(200, 120), graded(200, 60)
     for starts in ({"c-0": good, "c-1": bad}, {"c-0": bad, "c-1": good}):

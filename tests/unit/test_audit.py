@@ -223,17 +223,6 @@ def test_other_claims(made, rule):
     assert verdicts(made.audit(rule, recommended="vllm serve M --b --a=1")) == [verdict]
 
 
-def test_like_with_like(made):
-    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-10.6")
-    assert verdicts(made.audit("like_with_like")) == ["confirmed"]
-    made.edit_log("fp8-tp4", "984\nBenchmark", "514\nBenchmark")
-    made.edit_log("fp8-tp4", "18.18", "9.50")
-    (row,) = made.audit("like_with_like")
-    assert row["verdict"] == "contradicted" and "514 and 984 requests completed" in row["reason"]
-    (row,) = made.audit("like_the_baseline")
-    assert (row["verdict"], row["source"], row["against"]) == ("contradicted", "logs", FIRST)
-
-
 @pytest.mark.parametrize(
     ("changed", "rule", "contradicted"),
     [

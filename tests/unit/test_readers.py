@@ -175,11 +175,3 @@ def test_a_broken_block_hides_no_other(tmp_path: Path) -> None:
     log.write_text("".join(cut[:9]) + good + "".join(cut[5:]) + good, encoding="utf-8")
     found = list(scan_file(log))
     assert [type(each) for each in found] == [ReadError, Block, ReadError, Block]
-
-
-def test_lines_of_another_tool_are_no_unknown_lines(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    text = console("sglang-0.5.txt").replace("Backend:                                 sglang\n", "")
-    log.write_text(text, encoding="utf-8")
-    with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are from vllm-bench"):
-        read_file(log)

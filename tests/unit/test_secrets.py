@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_secrets import ALNUM, HEX, KINDS, base64_of, carried, carriers, left_of, secrets, some
+from made_secrets import ALNUM, HEX, KINDS, base64_of, carriers, some
 
 from servelab.archive.redaction import Redactor, refuse_secrets
 from servelab.core.credentials import without_credentials
@@ -94,18 +94,6 @@ def test_the_rules_of_others_refuse_what_ours_let_through(tmp_path):
     with pytest.raises(ServelabError, match=r"column error: .*GitLab Token"):
         refuse_secrets("results/runs/r/a.parquet", tmp_path / "a.parquet")
     refuse_secrets("results/workloads/w/requests.parquet", tmp_path / "a.parquet")
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_form_or_name_is_left_in_what_programs_write(seed):
-    random, missed = Random(seed), []
-    for made in secrets(seed):
-        for carrier, text in carried(made, random).items():
-            said, left = without_credentials(text), left_of(made, carrier, text)
-            assert left in text, (made.kind, carrier)
-            missed += [(made.kind, carrier)] if left in said else []
-            assert without_credentials(said) == said, (made.kind, carrier)
-    assert not missed
 
 
 @pytest.mark.parametrize("name", ["workflow.lock.txt", "vllm.lock.txt"])

@@ -239,12 +239,6 @@ def test_tables_of_other_releases_and_tools(name: str, tmp_path: Path) -> None:
     assert block.formulas.keys() == {figure.metric for figure in block.figures if figure.value is not None}
 
 
-def test_swept_parameters_and_trials_name_the_run(tmp_path: Path) -> None:
-    swept = only(TABLES["a sweep's summary"][0], tmp_path)
-    assert swept.unknown == () and swept.settings["max_num_seqs"] == 32 and swept.settings["run_number"] == 1
-    assert only(TABLES["SGLang auto_benchmark"][0], tmp_path).settings["server_flags"] == {"tp_size": 2}
-
-
 STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 
 
@@ -278,7 +272,6 @@ def test_each_figure_names_its_formula(tmp_path: Path) -> None:
 CODE = "".join(f'<div class="line"><span>{line}</span></div>' for line in LINES)
 NOTEBOOK = {"cells": [{"cell_type": "code", "outputs": [{"text": [f"{line}\n" for line in LINES]}]}], "nbformat": 4}
 ANSWER = {"data": {"result": [{"stream": {"a": "b"}, "values": [[str(at), line] for at, line in enumerate(LINES)]}]}}
-JSON_WITH_A_LOG_LINE = json.dumps(SAVED, indent=1).replace('\n "duration"', '\n[42027] 1.35 GiB\n "duration"')
 WRAPPED = {
     "a page with lines in elements": f"<!DOCTYPE html>\n<html><head><title>x</title></head><body>{CODE}</body></html>",
     "a page with code": f"<html><body>\n<h1>x</h1><pre><code>{CONSOLE}</code></pre></body></html>\n",
@@ -296,10 +289,6 @@ WRAPPED = {
 def test_what_is_wrapped_is_read_as_without(name: str, tmp_path: Path) -> None:
     plain = only(CONSOLE, tmp_path)
     assert figures(only(WRAPPED[name], tmp_path)) == figures(plain)
-
-
-def test_a_line_of_a_log_within_json(tmp_path: Path) -> None:
-    assert figures(only(JSON_WITH_A_LOG_LINE, tmp_path)) == figures(only(json.dumps(SAVED), tmp_path))
 
 
 def test_ranks_of_a_parallel_job_are_told_apart(tmp_path: Path) -> None:

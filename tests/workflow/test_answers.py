@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from damaged_weights import damage
@@ -14,7 +13,6 @@ from workspace import Workspace, tiny_study
 
 from servelab.assets.model_files import load_model
 from servelab.core.identity import content_id
-from servelab.metrics.tables import schemas
 
 STUDY = "results/studies/tiny"
 QUESTIONS = 16
@@ -113,23 +111,3 @@ def test_of_a_broken_fast_candidate_and_a_sound_slower_one_the_sound_one_is_reco
     first = "\n".join(shown_recommendation(workspace, "results/studies/next").splitlines()[:5])
     print(first)
     assert "broken changes answers" in first
-
-
-@pytest.mark.slow
-def test_answers_are_of_the_start_that_was_timed_and_sealed(asked):
-    starts = {}
-    for run in asked.runs():
-        spec, status = asked.json(f"results/runs/{run}/spec.json"), asked.json(f"results/runs/{run}/status.json")
-        key = (spec["model"]["variant"], spec["start"], spec["workload"]["kind"] == "questions")
-        starts[key] = status["start_id"]
-        if key[2]:
-            texts = pq.read_table(asked.folder / f"results/runs/{run}/answers.parquet")
-            assert texts.schema.equals(schemas.RUN_ANSWERS) and texts.num_rows == QUESTIONS
-            assert set(texts["finish_reason"].to_pylist()) <= {"stop", "length"}
-            assert "stop" in texts["finish_reason"].to_pylist()
-            assert "answers.parquet" in status["seal"]["files"]
-            printed = [each for each in texts["first_logprobs"].to_pylist() if each is not None]
-            assert all(len(each) >= 20 for each in printed)
-            assert len(printed) == QUESTIONS or (key[0] == "damaged" and len(printed) > QUESTIONS / 2)
-    for variant, start, _ in starts:
-        assert starts[variant, start, True] == starts[variant, start, False]

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -97,13 +96,6 @@ def test_restored_runs_are_measured_again_if_the_configuration_says_so(restored)
     assert marks and not re.search(r"^measure +[1-9]", restored.snakemake("-n"), re.MULTILINE)
     wrong = restored.snakemake("-n", "--config", "use_imported_runs=no", check=False)
     assert "use_imported_runs: " in wrong
-
-
-def test_what_was_restored_can_be_archived_and_says_that_it_was_imported(restored, tmp_path):
-    workspace = restored.copy(tmp_path / "copy")
-    assert ": is consistent: " in script(workspace, "archive", *ARCHIVE_STUDY)
-    with zipfile.ZipFile(only_archive(workspace)) as file:
-        assert any(name.endswith("/imported.json") for name in file.namelist())
 
 
 def test_a_missing_or_changed_record_fails_the_build(archived, tmp_path):

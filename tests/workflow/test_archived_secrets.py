@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -138,20 +137,3 @@ def test_nothing_planted_is_in_the_archive(archive):
     for part in ("server.log", "status.json", "manifest.json", "requests.parquet", "table.parquet", "report.html"):
         assert any(name.endswith(part) for name in changed), (part, changed)
     assert {"workflow/config/config.yaml", "workflow.diff"} <= set(changed)
-
-
-def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
-    """It is part of the run's name, and nothing that is there can be taken out of it."""
-    workspace, _ = archive
-    copy = workspace.copy(tmp_path / "copy")
-    run = failed_run(copy)
-    edit_json(run / "spec.json", lambda value: value["environment_variables"].update(SOME_TOKEN="white-rabbit"))
-    shutil.rmtree(copy.folder / "results/archives")
-    command = ["scripts/archive.py", *ARCHIVE_STUDY]
-    done = subprocess.run(
-        [sys.executable, *command], cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert f"{run.name}/spec.json" in done.stderr
-    assert "white-rabbit" not in done.stderr + done.stdout
-    assert not list(copy.folder.rglob("results/archives/*"))

@@ -50,30 +50,6 @@ OTHERS = {  # study → other claims of the page that its logs contradict: rule,
 }
 
 
-LOGS = {  # study → rule → candidates whose logs contradict themselves, their command or the baseline
-    "qwen3-235b-a22b-h100": {
-        "unsaid_failures": {
-            "engine/vllm",
-            "engine/sglang",
-            "quantization/fp8",
-            "parallelism/tp4",
-            "parallelism/tp4-ep",
-            "batched-tokens/16384",
-        }
-    },
-    "qwen3-32b-h100": {"serving_engine": {"quantization/fp8"}},
-    "qwen3-14b-h100": {},
-    "qwen3.5-9b-h100": {
-        "like_the_baseline": {"speculative-decoding/mtp-4"},
-        "printed_twice": {"num-seqs-batched-tokens-performance-mode/512-32k"},
-    },
-    "qwen3-30b-a3b-910b": {"served_model": {"quantization/w8a8"}},
-}
-
-WINDOWS = {"token_rate", "token_latency", "peak_rate"}
-"""Rules that only the logs of Qwen3.5-9B fail, which were made with another client."""
-
-
 @pytest.fixture(scope="module")
 def finished(recorded):
     return recorded
@@ -127,21 +103,6 @@ def test_what_else_the_logs_contradict_is_listed_with_what_they_say(study, claim
     rows = sorted(zip(found["rule"], found["published"], found["recomputed"], strict=True))
     assert rows == sorted(OTHERS[study])
     assert (claims["verdict"] != "unproven").all()
-
-
-def test_logs_are_held_against_themselves(study, claims):
-    found = claims[(claims["source"] == "logs") & (claims["verdict"] == "contradicted")]
-    by_rule = {rule: set(rows["candidate"]) for rule, rows in found.groupby("rule")}
-    windows = {rule: by_rule.pop(rule) for rule in WINDOWS & set(by_rule)}
-    assert by_rule == LOGS[study]
-    if study != "qwen3.5-9b-h100":
-        assert windows == {}
-        return
-    candidates = {name for name in claims["candidate"].dropna() if name != "engine/sglang"}
-    assert windows["token_latency"] == windows["peak_rate"] == candidates
-    assert windows["token_rate"] == candidates | {"engine/sglang"}
-    baseline = found[(found["where"] == "engine-vllm-sharegpt.txt") & (found["metric"] == "total_tokens_per_s")]
-    assert baseline["recomputed_value"].tolist() == pytest.approx([(342058 + 281412) / 54.74])
 
 
 def test_report_shows_the_audit_and_leads_to_the_logs(folder, study, claims):
