@@ -4,8 +4,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from planted import (
     DOMAIN,
@@ -13,10 +11,8 @@ from planted import (
     HOME,
     HOST,
     HUB,
-    KEY,
     ORDINARY,
     PASSWORD,
-    PLANTED,
     PROJECT,
     PROXY_HOST,
     TEXTS,
@@ -113,67 +109,6 @@ def test_json_changes_in_values_only():
         "nothing": None,
     }
     assert redactor().json(made) == made
-
-
-def planted_text():
-    return "\n".join(given for given, _ in TEXTS.values()) + "\n" + "\n".join(PLANTED) + "\n"
-
-
-def write_parquet(path, rows):
-    schema = pa.schema(
-        [("round", pa.int32()), ("error", pa.string()), ("words", pa.list_(pa.string())), ("value", pa.float64())],
-        metadata={"from": PROJECT, "kept": "x"},
-    )
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd", row_group_size=4)
-    return path
-
-
-ROWS = [
-    {"round": number, "error": text, "words": [text, "x"] if number % 2 else None, "value": number / 7}
-    for number, text in enumerate([None, "connection refused", *PLANTED, f"cannot open {PROJECT}/results/a"])
-]
-
-
-@pytest.fixture
-def files(tmp_path):
-    """A file of each kind, with everything planted in it."""
-    folder = tmp_path / "files"
-    folder.mkdir()
-    (folder / "server.log").write_text(planted_text())
-    (folder / "half a key.log").write_text("a\n" + KEY.rpartition("\n")[0] + "\n")
-    (folder / "not utf-8.log").write_bytes(b"\xff\xfe latin \xe9 " + HUB.encode() + b"\n")
-    (folder / "report.html").write_text(f"<p title='{HOME}'>{HUB}</p>")
-    (folder / "study.yaml").write_text(f"path: {HOME}/model\nnode: {HOST}.{DOMAIN}\n")
-    (folder / "manifest.json").write_text(json.dumps({"planted": PLANTED, "text": planted_text(), "n": 1}))
-    write_parquet(folder / "requests.parquet", ROWS)
-    return sorted(folder.iterdir())
-
-
-def contents(path):
-    """What a reader can get out of a file, its bytes and what is packed in them."""
-    found = path.read_bytes()
-    if path.suffix == ".parquet":
-        file = pq.ParquetFile(path)
-        found += (
-            json.dumps(file.read().to_pylist()).encode()
-            + str(file.schema_arrow.metadata).encode()
-            + str(file.metadata.to_dict()).encode()
-        )
-    return found
-
-
-def test_files(files, tmp_path):
-    planted_here = [*PLANTED, "MIIEowIBAAKCAQEA"]
-    for source in files:
-        before = contents(source)
-        assert any(planted.encode() in before for planted in planted_here), source
-        made = redactor().member(f"results/runs/r/{source.name}", source, tmp_path / f"made-{source.name}")
-        assert made != source
-        after = contents(made)
-        for planted in planted_here:
-            assert planted.encode() not in after, (source.name, planted)
-            assert json.dumps(planted)[1:-1].encode() not in after, (source.name, planted)
-        assert contents(source) == before
 
 
 @pytest.mark.parametrize(
