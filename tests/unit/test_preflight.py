@@ -236,6 +236,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (nothing, "ok", "flags, all known to vllm 0.11.0"),
         (candidate(arguments={"max-num-sequences": 4}), "error", "vllm 0.11.0 has no --max-num-sequences"),
         (candidate(arguments={"no-such-flag": None}), "error", "has no --no-such-flag"),
+        (candidate(arguments={"enable-reasoning": None}), "error", "has no --enable-reasoning"),
         (
             candidate(accelerators=4, options={"tensor_parallel_size": None}),
             "warning",
@@ -290,6 +291,7 @@ def test_check(check, built, content, folder, name, change, verdict, text):
     assert worst.verdict == verdict, worst
     assert text in " | ".join(row.saw for row in rows if row.verdict == verdict)
     assert verdict == "ok" or worst.action
+    assert "enable-reasoning" not in text or "--reasoning-parser" in worst.action
 
 
 def test_a_check_has_a_row_for_each_candidate_it_knows(check, content):

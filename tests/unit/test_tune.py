@@ -247,6 +247,16 @@ def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):
     assert "written and checked" in said and "gets tokens-2000x200" in said
 
 
+@pytest.mark.parametrize("metric", ["goodput_per_s", "capacity_per_s", "capacity_in_flight"])
+def test_a_question_that_needs_limits_gets_them_or_asks_for_them(metric, tmp_path):
+    words = ["mine", *H100, "--revision", COMMIT, "--root", str(tmp_path), "--question", metric]
+    command = ["--", "vllm", "serve", "Qwen/Qwen3-32B"]
+    with pytest.raises(ConfigError, match=r"give its limits too, as --slo 'ttft_ms p99 2000'"):
+        tune_command.main(tune_command.options().parse_args([*words, *command]))
+    tune_command.main(tune_command.options().parse_args([*words, "--slo", "ttft_ms p99 2000", *command]))
+    assert load_project(tmp_path / "config/studies/mine.yaml", tmp_path).study.objective.metric == metric
+
+
 TRACE = '{"timestamp": 0, "input_length": 900, "output_length": 50, "hash_ids": [1, 2]}\n'
 
 

@@ -33,6 +33,8 @@ from servelab.tune.typed_command import TypedCommand, unknown_flags
 _PROBE_S = 10.0
 _USERS, _CHAT = 256, (220, 200)
 """Requests in flight, and tokens of prompt and answer, where nothing says them."""
+_CAPACITIES = {"capacity_per_s": "request_rate", "capacity_in_flight": "max_concurrency"}
+"""Metric that a search for capacity finds → what it raises."""
 _SLOWER = 8
 """A start or a round may take this many times its forecast."""
 
@@ -140,18 +142,19 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     variants = _variants(proposed, model_keys, ask_model)
     if not proposed.candidates:
         raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
+    objective, deciding = _objective(asked, workload)
     head = {
         "study": asked.name,
         "title": f"{command.model} on {asked.hardware.accelerator}",
         "model": model_keys,
         "hardware": asdict(asked.hardware),
         "engines": {command.engine: entry, **{name: entries[name] for name in names}},
-        "objective": _objective(asked, workload),
+        "objective": objective,
         "protocol": _protocol(asked, example.protocol, now, model_keys, shape.get("parameters", {})),
         "answers": {},
         "budget": {"accelerator_hours": asked.budget_hours * asked.hardware.per_node} if asked.budget_hours else None,
         "baseline": _baseline(command, now.accelerators),
-        "workloads": [workload],
+        "workloads": [deciding],
     }
     notes = _notes(command, now)
     notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
@@ -160,16 +163,30 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     )
 
 
-def _objective(asked: TuneRequest, workload: str) -> dict[str, Any]:
-    """Metric, workload, and limits such as `ttft_ms p99 2000`."""
+def _objective(asked: TuneRequest, workload: str) -> tuple[dict[str, Any], str | dict[str, Any]]:
+    """The objective, and the workload that decides: limits are a part of one or the other, by the metric."""
+    metric, limits = METRICS.get(asked.metric), _limits(asked.limits)
+    per = {"per": "accelerator"} if asked.hardware.per_node > 1 else {}
+    found = {"metric": asked.metric, "on": workload, **per}
+    capacity_of = _CAPACITIES.get(asked.metric)
+    if not limits and (metric.needs_slos or capacity_of):
+        raise ConfigError(f"--question {asked.metric}: give its limits too, as --slo 'ttft_ms p99 2000'")
+    if capacity_of:
+        return found, {"name": workload, "load": {"capacity": {"of": capacity_of, "slos": limits}}}
+    if metric.needs_slos:  # of single requests, which have no statistic
+        return {**found, "slos": {name: min(values.values()) for name, values in limits.items()}}, workload
+    return {**found, **({"constraints": limits} if limits else {})}, workload
+
+
+def _limits(given: Sequence[str]) -> dict[str, dict[str, float]]:
+    """`ttft_ms p99 2000` → metric → statistic → limit."""
     limits: dict[str, dict[str, float]] = {}
-    for text in asked.limits:
+    for text in given:
         match = re.fullmatch(r"\s*(\w+)\s+(mean|p\d+)\s+<?=?\s*([\d.]+)\s*", text)
         if not match or match[1] not in METRICS.names():
             raise ConfigError(f"--slo '{text}': write metric, statistic and limit, as 'ttft_ms p99 2000'")
         limits.setdefault(match[1], {})[match[2]] = float(match[3])
-    per = {"per": "accelerator"} if asked.hardware.per_node > 1 else {}
-    return {"metric": asked.metric, "on": workload, **per, **({"constraints": limits} if limits else {})}
+    return limits
 
 
 def _protocol(

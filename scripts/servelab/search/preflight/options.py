@@ -90,7 +90,11 @@ def judge(of: str, engine: Engine, given: list[str], known: KnownFlags) -> Findi
 
 
 def nearest_flag(flag: str, flags: Set[str]) -> str:
-    """A hint with the release's nearest flag."""
+    """A hint with the release's nearest flags: those with all its words, whether they switch on or off, or the one most
+    alike in letters."""
+    words = {*flag.lstrip("-").split("-")} - {"enable", "disable", "no"}
+    if alike := [each for each in sorted(flags) if words <= {*each.lstrip("-").split("-")}]:
+        return f"did you mean {' or '.join(f'`{each}`' for each in sorted(alike, key=len)[:3])}?"
     hint = re.search(r"did you mean (`\S+`)\?", nearest(flag, sorted(flags)))
     return f"did you mean {hint[1]}?" if hint else "look at the engine's own --help"
 
