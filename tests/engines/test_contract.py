@@ -109,15 +109,6 @@ def test_missing_model(each_release, tmp_path):
     assert "no-such-model" in "\n".join(failure.value.log_lines)
 
 
-def test_unknown_option_names_engine_option_and_the_nearest(each_release):
-    engine = each_release.engine
-    with pytest.raises(ConfigError, match=r"max_num_seq.*max_num_seqs"):
-        engine.check_options({"max_num_seq": 4})
-    for name in set(VOCABULARY) - set(engine.options):
-        with pytest.raises(ConfigError, match=f"engine {engine.name} has no option `{name}`"):
-            engine.check_options({name: SAMPLES[VOCABULARY[name].kind]})
-
-
 def test_version_is_the_one_its_lock_pins(installed):
     lock = (ROOT / f"envs/{installed.engine.name}.lock.txt").read_text()
     version = installed.environment.version

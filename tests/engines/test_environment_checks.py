@@ -88,18 +88,8 @@ def built(tmp_path_factory):
 
 
 def pip(python: Path, *given: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-cache-dir",
-    ]
-    subprocess.run([*command, "--no-compile", *given], check=True)
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--no-cache-dir", "--no-compile", *given], check=True)
 
 
 def checked(engine: str, version: str, python: Path, folder: Path) -> dict[str, str]:

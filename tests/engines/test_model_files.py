@@ -126,26 +126,7 @@ def test_tokenizer_equals_the_engines_own(llama_cpp: httpx.Client, model_json: P
 @pytest.mark.slow
 def test_tokenizer_of_pieces_equals_the_engines_own(tmp_path: Path) -> None:
     draw = random.Random(1)
-    parts = [
-        " ",
-        "  ",
-        "a",
-        "b",
-        "\n",
-        "\t",
-        "é",
-        "日",
-        "🤦",
-        "<",
-        "|",
-        "1",
-        "00",
-        "ﷺ",
-        "\u200d",
-        "\x07",
-        "\u2581",
-        "_",
-    ]
+    parts = [*" ab\n\t<|1_\u2581\u200d\x07é日🤦ﷺ", "  ", "00"]
     made = ["".join(draw.choices(parts, k=draw.randint(1, 60))) for _ in range(200)]
     pages = [page.read_text()[:6000] for page in sorted((ROOT / "docs").glob("*.md"))]
     model_json = fetched(GEMMA)

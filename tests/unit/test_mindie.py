@@ -69,18 +69,6 @@ def test_options_and_arguments_reach_their_keys(model):
     assert json.loads(deploy["ModelConfig"][0]["plugin_params"]) == {"plugin_type": "prefix_cache"}
 
 
-def test_two_on_one_node_share_no_port_and_listen_on_loopback_only(model):
-    def ports(port):
-        serve = Serve(Path("/bin/daemon"), model, "org/m", port, {}, {}, folder=Path("/run"))
-        addresses = MINDIE.environment(serve)
-        assert {addresses["MIES_CONTAINER_IP"], addresses["MIES_CONTAINER_MANAGEMENT_IP"]} == {"127.0.0.1"}
-        config = json.loads(MINDIE.files(serve)["mindie.json"])["ServerConfig"]
-        assert {value for key, value in config.items() if key.lower().endswith("ipaddress")} == {"127.0.0.1"}
-        return {config[key] for key in ("port", "managementPort", "metricsPort")}
-
-    assert (ports(4321), ports(4322)) == ({4321}, {4322})
-
-
 def test_parallel_sizes_and_plugins_reach_their_keys(model):
     options = {"tensor_parallel_size": 2, "data_parallel_size": 4, "expert_parallel": True}
     both = {"chunked_prefill": True, "prefix_caching": True}

@@ -148,14 +148,6 @@ WRONG = {
         study(baseline=BASE | {"arguments": {"--host": "0.0.0.0"}}),
         ["baseline.arguments.--host: may not be set: a server answers on 127.0.0.1 only", "remove it"],
     ),
-    "port of a candidate": (
-        study(stages=[{"name": "a", "candidates": [{"options": {"threads": 2}}, {"arguments": {"port=1": None}}]}]),
-        ["stages.0 (a).candidates.1.arguments.port=1: may not be set"],
-    ),
-    "option and argument of one candidate": (
-        study(baseline=BASE | {"options": {"max_num_seqs": 4}, "arguments": {"-np": 8}}),
-        ["baseline.arguments.-np: is also set by the option `max_num_seqs`; remove one"],
-    ),
     "option of the baseline, argument of a candidate": (
         study(
             baseline=BASE | {"options": {"max_num_seqs": 4}},

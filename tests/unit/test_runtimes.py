@@ -12,8 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +20,8 @@ from pathlib import Path
 import docker_double
 import psutil
 import pytest
-import yaml
+from made_wheel import make_wheel
+from patience import until
 
 from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError, Outage, ServelabError
@@ -35,7 +34,6 @@ from servelab.engines.runtimes.containers import ImageDescription
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure.server import Launch, Server
-from servelab.search.project import load_project
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 VERSION = "1.2.3"
@@ -95,18 +93,6 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def wheel(folder: Path) -> Path:
-    """The tool as a wheel."""
-    path = folder / f"tool-{VERSION}-py3-none-any.whl"
-    info = f"tool-{VERSION}.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tool.py", f"__version__ = '{VERSION}'\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tool\nVersion: {VERSION}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return path
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
     """Where the tests keep the one environment that takes seconds to make."""
@@ -120,7 +106,7 @@ def place(request, tmp_path, monkeypatch, installed) -> Iterator[Place]:
     (tmp_path / "tool.py").write_text(f"__version__ = '{VERSION}'\n")
     python = program(tmp_path / "bin/tool-python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     if name == "venv":
-        made = wheel(tmp_path)
+        made = make_wheel(tmp_path, "tool", VERSION, {"tool.py": f"__version__ = '{VERSION}'\n".encode()})
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
         pinned = f"tool=={{version}} --hash=sha256:{file_sha256(made)}\n"
@@ -149,7 +135,7 @@ def place(request, tmp_path, monkeypatch, installed) -> Iterator[Place]:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
     if name in DAEMONS:
         daemon = subprocess.Popen([sys.executable, docker_double.__file__, "daemon", str(tmp_path)])
-        until(lambda: (tmp_path / "socket").exists())
+        until((tmp_path / "socket").exists, "the daemon listens")
     yield Place(name, tmp_path, describe, installed if name == "venv" else tmp_path / "env")
     if daemon is not None:
         for process in [*psutil.Process(daemon.pid).children(recursive=True), daemon]:
@@ -158,16 +144,6 @@ def place(request, tmp_path, monkeypatch, installed) -> Iterator[Place]:
 
 
 only = lambda *names: pytest.mark.parametrize("place", names, indirect=True)  # noqa: E731
-
-
-def until(condition: Callable[[], object]) -> object:
-    """What the condition gives once it is true."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("not within 30 s")
 
 
 def test_an_environment_is_made_once_and_found_again(place):
@@ -206,12 +182,10 @@ def test_a_command_gets_its_variables_folders_and_ending(place, monkeypatch):
     assert (place.folder / "model/seen").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
-def test_a_command_that_was_killed_is_told_from_one_that_exits(place, number):
+def test_a_command_that_was_killed_is_told_from_one_that_exits(place):
     """As the kernel kills a process when memory runs out."""
-    code = f"import os; os.kill(os.getpid(), {number.value})"
-    server = place.start([str(place.build().python), "-c", code])
-    assert server.wait(30) == -number
+    server = place.start([str(place.build().python), "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert server.wait(30) == -signal.SIGKILL
 
 
 SERVER = """
@@ -253,20 +227,21 @@ def assert_server_ends(place: Place, end: Callable[[Supervised], object]) -> Non
     told = place.folder / "pids"
     server = place.start([str(place.build().python), "-c", SERVER, str(told)])
     try:
-        until(told.exists)
+        until(told.exists, "the server has started")
         processes = [psutil.Process(int(pid)) for pid in told.read_text().split()]
         root = psutil.Process(place.runtime.root(server.pid))
         assert {*processes} <= {root, *root.children(recursive=True)}
         end(server)
         with contextlib.suppress(Outage):  # that its warden was killed
             assert server.wait(30) is not None
-        until(lambda: not any(process.is_running() and process.status() != "zombie" for process in processes))
+        gone = lambda: not any(each.is_running() and each.status() != "zombie" for each in processes)  # noqa: E731
+        until(gone, "its processes are gone")
     finally:
         server.stop()
 
 
 @only(*CONTAINERS)
-@pytest.mark.parametrize("image", ["lmsysorg/sglang:v0.5.9", "lmsysorg/sglang", "lmsysorg/sglang@sha256:12"])
+@pytest.mark.parametrize("image", ["lmsysorg/sglang:v0.5.9", "lmsysorg/sglang@sha256:12"])
 def test_an_image_without_its_digest_is_refused(place, image):
     with pytest.raises(ConfigError, match="image"):
         place.runtime.version(place.describe(image=image), ())
@@ -298,36 +273,30 @@ def test_a_model_is_read_only_and_its_links_are_followed(place):
         assert len(re.findall(rf"{bind}{ending}[ ,]", asked)) == 1
 
 
+GIVEN = {
+    "nvidia": {
+        "apptainer": ["--nv"],
+        "pyxis": [],
+        "docker": ["--gpus", '"device=GPU-aa,GPU-bb"'],
+        "podman": ["--device", "nvidia.com/gpu=GPU-aa", "--device", "nvidia.com/gpu=GPU-bb"],
+    },
+    "ascend": {
+        "apptainer": ["--bind", "/usr/local/dcmi:/usr/local/dcmi:ro"],
+        "pyxis": [],
+        **{name: ["--device", "/dev/davinci2", "--device", "/dev/davinci3"] for name in DAEMONS},
+    },
+}
+
+
 @only(*CONTAINERS)
-@pytest.mark.parametrize(
-    ("kind", "seen"),
-    [
-        (
-            "nvidia",
-            {
-                "apptainer": ["--nv"],
-                "pyxis": [],
-                "docker": ["--gpus", '"device=GPU-aa,GPU-bb"'],
-                "podman": ["--device", "nvidia.com/gpu=GPU-aa", "--device", "nvidia.com/gpu=GPU-bb"],
-            },
-        ),
-        (
-            "ascend",
-            {
-                "apptainer": ["--bind", "/usr/local/dcmi:/usr/local/dcmi:ro"],
-                "pyxis": [],
-                **{name: ["--device", "/dev/davinci2", "--device", "/dev/davinci3"] for name in DAEMONS},
-            },
-        ),
-    ],
-)
-def test_a_container_sees_its_own_devices(place, kind, seen):
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_container_sees_its_own_devices(place, kind):
     """Where it sees no others, they are numbered from 0."""
     device = DEVICES.get(kind)
     needs = Needs(reads=[], writes=[], device=device, devices=GPUS)
     given = {**device.environment(GPUS), "OF_THE_STUDY": "2,3"}
     command, variables = place.runtime.enter(place.build(), ["serve"], given, needs)
-    assert " ".join(seen[place.name]) in " ".join(command)
+    assert " ".join(GIVEN[kind][place.name]) in " ".join(command)
     told = {part for part in command if "=" in part}
     visible = device.variable
     if place.name not in DAEMONS:
@@ -364,19 +333,9 @@ def test_a_failure_of_the_daemon_is_no_finding(place):
 
 
 OF_THE_SHELL = {
-    "ASCEND_LAUNCH_BLOCKING": "1",
-    "NVIDIA_TF32_OVERRIDE": "0",
-    "LD_LIBRARY_PATH": "/opt/module/lib",
-    "CUDA_HOME": "/opt/cuda",
-    "NCCL_P2P_DISABLE": "1",
-    "HCCL_BUFFSIZE": "1",
-    "OMP_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "7",
-    "VLLM_USE_V1": "0",
-    "HF_TOKEN": "hf_" + "0123456789abcdefghij",
-    "APPTAINERENV_OMP_NUM_THREADS": "1",
-    "DOCKER_DEFAULT_PLATFORM": "linux/amd64",
-    "EDITOR": "vi",
+    **dict.fromkeys(("ASCEND_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE", "HCCL_BUFFSIZE", "OMP_NUM_THREADS"), "1"),
+    **dict.fromkeys(("APPTAINERENV_OMP_NUM_THREADS", "VLLM_USE_V1", "PYTHONHASHSEED", "DOCKER_DEFAULT_PLATFORM"), "1"),
+    **{"LD_LIBRARY_PATH": "/opt/module/lib", "HF_TOKEN": "hf_" + "0123456789abcdefghij", "EDITOR": "vi"},
 }
 
 
@@ -422,39 +381,20 @@ def started(place: Place, **of_the_study: str) -> tuple[dict[str, str], Launch]:
     return json.loads(line.removeprefix("has ")), server.launch
 
 
-def test_nothing_of_the_shell_that_could_change_a_server_reaches_it(place, monkeypatch):
-    place.build()
-    for name, value in OF_THE_SHELL.items():
-        monkeypatch.setenv(name, value)
-    found, launch = started(place, OMP_NUM_THREADS="3")
-    assert found.keys() & OF_THE_SHELL.keys() == {"OMP_NUM_THREADS"}
-    assert found["OMP_NUM_THREADS"] == "3", "the study's"
-    assert "PATH" in found and found["VLLM_NO_USAGE_STATS"] == "1", "what it needs, and what its adapter sets"
-    of_containers = {"APPTAINERENV_OMP_NUM_THREADS", "DOCKER_DEFAULT_PLATFORM"}
-    assert OF_THE_SHELL.keys() - set(launch.shell.kept_out) == of_containers | {"EDITOR"}
-
-
-def test_what_a_site_names_reaches_a_server_and_a_study_comes_first(place, monkeypatch):
+def test_of_the_shell_only_what_a_site_names_reaches_a_server_and_a_study_comes_first(place, monkeypatch):
     place.build()
     for name, value in OF_THE_SHELL.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(PASS_VARIABLES, "NCCL_P2P_DISABLE, HCCL_BUFFSIZE")
-    found, launch = started(place, HCCL_BUFFSIZE="200")
-    assert found.keys() & OF_THE_SHELL.keys() == {"NCCL_P2P_DISABLE", "HCCL_BUFFSIZE"}
-    assert (found["NCCL_P2P_DISABLE"], found["HCCL_BUFFSIZE"]) == ("1", "200")
+    found, launch = started(place, HCCL_BUFFSIZE="200", OMP_NUM_THREADS="3")
+    kept = {name: found[name] for name in found.keys() & OF_THE_SHELL.keys()}
+    assert kept == {"NCCL_P2P_DISABLE": "1", "HCCL_BUFFSIZE": "200", "OMP_NUM_THREADS": "3"}
+    assert "PATH" in found and found["VLLM_NO_USAGE_STATS"] == "1", "what it needs, and what its adapter sets"
     assert launch.shell.passed == {"NCCL_P2P_DISABLE": "1", "HCCL_BUFFSIZE": "1"}
-    assert not {"NCCL_P2P_DISABLE", "HCCL_BUFFSIZE"} & set(launch.shell.kept_out)
+    harmless = {"APPTAINERENV_OMP_NUM_THREADS", "DOCKER_DEFAULT_PLATFORM", "EDITOR"}
+    assert OF_THE_SHELL.keys() - set(launch.shell.kept_out) == harmless | launch.shell.passed.keys()
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "envs").glob("*.image.yaml")), ids=lambda file: file.name)
-def test_an_image_that_is_shipped_is_by_digest_and_a_study_can_name_it(file, tmp_path):
-    found = read_config(file, ImageDescription)
-    name = file.name.removesuffix(f"-{found.version}.image.yaml")
-    engine = {"vllm-openai": "vllm", "tensorrt-llm-release": "tensorrt-llm"}.get(name, name)
-    study = yaml.safe_load((ROOT / "config/studies/vllm-h100-node.yaml").read_text())
-    study["objective"]["on"] = study["objective"].pop(True)  # what YAML makes of `on`
-    study["engines"] = {engine: {"version": found.version, "runtime": "docker", "lock": f"envs/{file.name}"}}
-    study |= {"study": "mine", "baseline": {"engine": engine}, "stages": study["stages"][-1:]}
-    study["stages"][0]["candidates"] = [{"options": {"max_num_seqs": 64}}]
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
-    assert load_project(tmp_path / "mine.yaml", ROOT).study.engines[engine].runtime == "docker"
+def test_an_image_that_is_shipped_is_by_digest(file):
+    assert file.name.endswith(f"-{read_config(file, ImageDescription).version}.image.yaml")
