@@ -145,10 +145,14 @@ def _widest(text: Mapping[str, Any]) -> int:
     return max(dense if not expert else 0, expert * (text.get("num_experts_per_tok") or 1))
 
 
-def _expert_share(text: Mapping[str, Any], layers: int) -> float:
+def experts_of(text: Mapping[str, Any]) -> int:
+    """Experts of a layer to choose from; 0 for a dense model."""
     names = ("num_experts", "n_routed_experts", "num_local_experts")
-    experts = next((int(text[name]) for name in names if text.get(name)), 0)
+    return next((int(text[name]) for name in names if text.get(name)), 0)
+
+
+def _expert_share(text: Mapping[str, Any], layers: int) -> float:
     hidden = text.get("hidden_size") or 0
-    routed = 3 * hidden * experts * (text.get("moe_intermediate_size") or text.get("intermediate_size") or 0)
+    routed = 3 * hidden * experts_of(text) * (text.get("moe_intermediate_size") or text.get("intermediate_size") or 0)
     others = 4 * hidden * hidden + 2 * hidden * (text.get("vocab_size") or 0) / layers
     return routed / (routed + others) if routed else 0.0

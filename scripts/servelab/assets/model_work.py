@@ -16,7 +16,7 @@ from pydantic import Field
 
 from servelab.assets import gguf
 from servelab.assets.gguf import Metadata, Tensor
-from servelab.assets.model_shape import ModelShape, shape_of_config
+from servelab.assets.model_shape import ModelShape, experts_of, shape_of_config
 from servelab.core.errors import ServelabError
 from servelab.core.files import JsonPart
 
@@ -118,7 +118,7 @@ def work_of_config(config: Mapping[str, Any]) -> ModelWork | None:
     attention, operations = _attention(text, shape.attention_heads, shape.kv_heads, shape.values_per_kv_head)
     attending = shape.full_layers + shape.window_layers
     body = attending * attention + (shape.layers - attending) * _linear_attention(text)
-    experts = _experts(text) if _EXPERTS.fullmatch(kind) else 0
+    experts = experts_of(text) if _EXPERTS.fullmatch(kind) else 0
     moe_layers = _moe_layers(text, shape.layers) if experts else 0
     expert_size = text.get("moe_intermediate_size") or text["intermediate_size"]
     shared = text.get("shared_expert_intermediate_size") or (text.get("n_shared_experts") or 0) * expert_size
@@ -166,11 +166,6 @@ def _linear_attention(text: Mapping[str, Any]) -> float:
     return float(text["hidden_size"] * (2 * keys + 3 * values))
 
 
-def _experts(text: Mapping[str, Any]) -> int:
-    names = ("num_experts", "n_routed_experts", "num_local_experts")
-    return next((int(text[name]) for name in names if text.get(name)), 0)
-
-
 def _moe_layers(text: Mapping[str, Any], layers: int) -> int:
     """Layers with experts: all but the first dense ones, those that are named dense, and those between the steps."""
     step, dense = text.get("decoder_sparse_step") or 1, set(text.get("mlp_only_layers") or [])
@@ -187,20 +182,21 @@ def stored_bits(config: Mapping[str, Any]) -> float:
     found = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
     if not found:
         return 16.0
-    given = [value for name, value in _leaves(found) if name in ("bits", "num_bits", "weight_bits")]
+    given = [value for name, value in leaves(found) if name in ("bits", "num_bits", "weight_bits")]
     numbers = [float(value) for value in given if isinstance(value, int | float) and value]
     if numbers:
         return min(numbers)
     return 8.0 if found.get("quant_method") in ("fp8", "fbgemm_fp8") else _NARROWEST
 
 
-def _leaves(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+def leaves(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """Each value that is no mapping or list, with its key, at any depth."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, str(key))
+            yield from leaves(inner, str(key))
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner, name)
+            yield from leaves(inner, name)
     else:
         yield name, value
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 
@@ -114,7 +112,7 @@ class Kernel:
         if not all(re.fullmatch(pattern, model.get(key, "")) for key, pattern in self.models.items()):
             return None
         for setting in settings:
-            given = {**setting.variables, **{_plain(name): value for name, value in setting.arguments.items()}}
+            given = {**setting.variables, **{name.lstrip("-"): value for name, value in setting.arguments.items()}}
             given |= setting.options
             if any(re.fullmatch(pattern, str(given.get(name, ""))) for name, pattern in self.unless.items()):
                 continue
@@ -157,15 +155,3 @@ class EnvironmentFacts:
     def read_keys(self, version: str) -> list[str]:
         """Keys of config.json that this release reads as attributes."""
         return [key for key, end in self.reads_keys_before.items() if Version(version) < Version(end)]
-
-    def digest_text(self) -> str:
-        """All of it as text: other facts are another check."""
-        return json.dumps(self.__dict__, sort_keys=True, default=_fields)
-
-
-def _fields(value: Any) -> Any:
-    return value.__dict__
-
-
-def _plain(name: str) -> str:
-    return name.lstrip("-")

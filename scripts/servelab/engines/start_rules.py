@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servelab.assets.model_work import leaves
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.options import Parallel, argument
@@ -127,7 +128,7 @@ def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, st
             continue
         named = [value]
         with suppress(ValueError):
-            named = [each for key, each in _leaves(json.loads(str(value))) if "model" in key]
+            named = [each for key, each in leaves(json.loads(str(value))) if "model" in key]
         for each in named:
             if (found := _HUB_ID.fullmatch(str(each))) and not Path(str(each)).exists():
                 yield name, found[1]
@@ -143,9 +144,4 @@ def _overridden(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, A
             yield name.rpartition(".")[2].replace("-", "_"), value
             continue
         with suppress(ValueError):
-            yield from _leaves(json.loads(str(argument(arguments, name))))
-
-
-def _leaves(found: Any) -> Iterator[tuple[str, Any]]:
-    for key, value in found.items() if isinstance(found, dict) else ():
-        yield from _leaves(value) if isinstance(value, dict) else [(key, value)]
+            yield from leaves(json.loads(str(argument(arguments, name))))

@@ -56,7 +56,7 @@ class CheckedEnvironment(JsonFile):
 
 def settings_id(engine: Engine, device: str, settings: Iterable[Setting]) -> str:
     """Names a check by what it depends on besides environment and model."""
-    facts = engine.facts.digest_text() if engine.facts else ""
+    facts = repr(engine.facts) if engine.facts else ""
     parts = [[dict(each.options), dict(each.arguments), dict(each.variables)] for each in settings]
     return content_id([VERSION, facts, device, parts])
 
