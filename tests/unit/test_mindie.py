@@ -75,12 +75,7 @@ def test_parallel_sizes_and_plugins_reach_their_keys(model):
     config = written(model, {**options, **both}, count=8)
     deploy, schedule = config["BackendConfig"]["ModelDeployConfig"], config["BackendConfig"]["ScheduleConfig"]
     served = deploy["ModelConfig"][0]
-    assert {key: served[key] for key in ("tp", "dp", "moe_tp", "moe_ep")} == {
-        "tp": 2,
-        "dp": 4,
-        "moe_tp": 1,
-        "moe_ep": 8,
-    }
+    assert [served[key] for key in ("tp", "dp", "moe_tp", "moe_ep")] == [2, 4, 1, 8]
     assert served["worldSize"] == 8
     assert json.loads(served["plugin_params"]) == {"plugin_type": "prefix_cache,splitfuse"}
     assert (schedule["templateType"], schedule["enableSplit"]) == ("Mix", True)
@@ -100,22 +95,13 @@ def test_parallel_sizes_and_plugins_reach_their_keys(model):
         ({}, {"ServerConfig.port": 8000}, "no setting `ServerConfig.port`"),
         ({}, {"ScheduleConfig.cacheBlockSize": 129}, "from 1 to 128, not 129"),
         ({}, {"ScheduleConfig.supportSelectBatch": 1}, "takes true or false, not 1"),
-        ({"max_num_seqs": 5001}, {}, "from 1 to 5000, not 5001"),
         ({"max_num_seqs": 8}, {"ScheduleConfig.maxBatchSize": 8}, "also set by an option"),
-        ({"enforce_eager": True}, {}, "engine mindie has no option `enforce_eager`"),
-        (
-            {},
-            {"ScheduleConfig.templateType": "Both"},
-            "`ScheduleConfig.templateType` takes Standard or Mix, not 'Both'",
-        ),
-        ({}, {"ModelConfig.npuMemSize": -2}, "from -1 to 2147483647, not -2"),
-        ({}, {"ModelDeployConfig.maxInputTokenLen": 4_194_305}, "from 1 to 4194304, not 4194305"),
+        ({}, {"ScheduleConfig.templateType": "Both"}, "templateType` takes Standard or Mix, not 'Both'"),
         ({"context_length": 1 << 32}, {}, "`ModelDeployConfig.maxSeqLen` takes a whole number from 1 to 4294967295"),
         ({"data_parallel_size": 2}, {}, "uses all its 2 accelerators, but the options ask for 4"),
         ({"speculative_decoding": "la"}, {}, "option `speculative_decoding` takes mtp, not la"),
         ({"speculative_decoding": "mtp", "speculative_tokens": 2}, {}, "option `speculative_tokens` takes 1, not 2"),
         ({"speculative_decoding": "mtp", "chunked_prefill": True}, {}, "`chunked_prefill` cannot be combined with"),
-        ({"prefix_caching": True}, {"ModelConfig.plugin_params": "{}"}, "also set by an option"),
     ],
 )
 def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wrong):

@@ -31,31 +31,10 @@ STUDIES = ("qwen3-235b-a22b-h100", "qwen3-32b-h100", "qwen3-14b-h100", "qwen3.5-
 RATES = DeviceRates(
     name="device", memory_bytes_per_s=1e12, operations_per_s={16: 1e14, 8: 2e14}, cache_bytes=0, source="made"
 )
-EXAMPLE = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 40,
-    "hidden_size": 5120,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "intermediate_size": 17408,
-    "vocab_size": 151936,
-}
-"""Sizes of Qwen3-14B."""
-MOE = {
-    "model_type": "qwen3_moe",
-    "num_hidden_layers": 48,
-    "hidden_size": 2048,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "intermediate_size": 6144,
-    "moe_intermediate_size": 768,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "vocab_size": 151936,
-}
-"""Sizes of Qwen3-30B-A3B."""
+EXAMPLE, MOE = (
+    load_recorded(Path("config/recorded") / name).model.config_of("base") or {}
+    for name in ("qwen3-14b-h100", "qwen3-30b-a3b-910b")
+)
 
 
 def served(requests: int, prompt: float, output: float, at_once: float, cached: float = 0) -> Served:
