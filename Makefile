@@ -108,8 +108,8 @@ lock: setup $(UV)  ## one lock as of its release: make lock ENGINE=vllm VERSION=
 		--wheels '$(WHEELS)' --as-of '$(AS_OF)' --lock '$(LOCK)'
 
 LOCK_TOOLS = $(UV) pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
-	--custom-compile-command "make lock-tools" envs/$(1).in --output-file envs/$(1).lock.txt
+	--custom-compile-command "make lock-tools" $(2) envs/$(1).in --output-file envs/$(1).lock.txt
 
 lock-tools: $(UV)  ## the locks of the workflow and its tests, from envs/*.in
-	$(call LOCK_TOOLS,workflow)
+	$(call LOCK_TOOLS,workflow,pyproject.toml)
 	$(call LOCK_TOOLS,test)

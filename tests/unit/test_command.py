@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -79,14 +80,6 @@ def test_where_no_study_is_it_says_so(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab tune NAME -- COMMAND\n"
     assert call("--help", cwd=tmp_path).returncode == 0
-
-
-def test_installed_without_a_checkout_it_says_so(tmp_path):
-    shutil.copytree(ROOT / "scripts/servelab", tmp_path / "site/servelab")
-    done = call("status", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ") and "not inside a checkout" in done.stderr
-    assert call("--help", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site")).returncode == 0
 
 
 def test_any_folder_becomes_a_folder_of_studies(tmp_path):
@@ -211,22 +204,34 @@ def test_the_table_of_the_readme_has_every_command():
 
 
 @pytest.mark.slow
-def test_the_package_installs_it(tmp_path, checkout):
-    """As `pip install .` does, without fetching what is already here."""
-    source, site = tmp_path / "source", tmp_path / "site"
-    for name in ("scripts", "envs"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile"]
-    subprocess.run([*pip, "--target", str(site), str(source)], check=True)
+def test_the_wheel_alone_runs_the_demo(tmp_path):
+    """In an empty folder with an empty home; what the lock has is not fetched again."""
+    site = tmp_path / "venv/lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(tmp_path / "venv"),
+        "install",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    subprocess.run([*pip, "--quiet", str(ROOT)], check=True)
+    (tmp_path / "empty").mkdir()
     done = subprocess.run(
-        [site / "bin/servelab", "read", "--help"],
-        cwd=checkout / "config",
-        env=os.environ | {"PYTHONPATH": str(site)},
+        [tmp_path / "venv/bin/servelab", "demo"],
+        cwd=tmp_path / "empty",
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        | {"HOME": str(tmp_path / "home")},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: servelab read")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Use this command" in done.stdout
+    assert (tmp_path / "empty/results/studies/cpu-smollm2/report.html").exists()
+    assert str(ROOT) not in (tmp_path / "empty/results/studies/cpu-smollm2/study.json").read_text()

@@ -1,4 +1,4 @@
-"""Where a command works: a checkout of Servelab, or a folder of studies that a checkout's code runs."""
+"""Where a command works: a checkout of Servelab, or a folder of studies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servelab.core.errors import ConfigError
-from servelab.core.files import CHECKOUT, own_or_shipped
+from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.yaml_file import read_yaml
 
@@ -41,15 +41,9 @@ def find_studies(folder: Path) -> Path | None:
 
 
 def this_place() -> Path:
-    """Where a command runs: the checkout or the folder of studies around the current folder, else that folder itself.
-
-    `ConfigError` outside a checkout if the package is in none: then there is no workflow to run.
-    """
+    """The checkout or folder of studies around the current folder; else the current folder."""
     here = Path.cwd()
-    found = find_studies(here) or here
-    if not is_checkout(found) and not is_checkout(CHECKOUT):
-        raise ConfigError(f"{here}: not inside a checkout of Servelab, and the `servelab` that runs is of none either")
-    return found
+    return find_studies(here) or here
 
 
 def study_names(root: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """The installed `servelab`: runs the command of the checkout that the current folder is in.
 
-Elsewhere it is that of the checkout that it was installed from, if it was installed with `--editable`. So the command,
-its scripts and the workflow are always of one version, however the package was installed.
+Elsewhere it is that of the installed package, which has the whole checkout's files. So the command, its scripts and the
+workflow are always of one version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from servelab.cli.checkout import (
     check_names,
     find_checkout,
     find_studies,
-    is_checkout,
     named_studies,
     study_names,
     this_place,
@@ -240,9 +239,8 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
 
 
 def script_text(script: str) -> str:
-    """The docstring of a script of this checkout, which is not imported for that; empty outside a checkout."""
-    file = Path(__file__).parents[2] / f"{script}.py"
-    return (ast.get_docstring(ast.parse(file.read_bytes())) or "") if file.exists() else ""
+    """The docstring of a script, which is not imported for that."""
+    return ast.get_docstring(ast.parse((Path(__file__).parents[2] / f"{script}.py").read_bytes())) or ""
 
 
 class InOrder(click.Group):
@@ -271,12 +269,13 @@ measured of them moves to results/runs/set-aside."""
 def servelab() -> None:
     """Finds the fastest way to serve a language model on your hardware, by measuring it.
 
-    Every command works from any folder of a checkout, and from any folder that `servelab tune` began a study in. Paths
+    Every command works from any folder of a checkout, and from any folder that has a study. Paths
     in its arguments are relative to the current folder, those that it prints to the checkout or to that folder.
     """
 
 
 for command in (
+    Script("demo", "run_demo", ""),
     Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
     Script("check", "check_studies", "[STUDY]... [OPTION]..."),
     Workflow("plan", ["--dry-run", *_QUIET], PLAN),
@@ -296,9 +295,6 @@ for command in (
 
 
 def main() -> None:
-    """Runs the checkout's command in place of this process; without a checkout only help works."""
-    checkout = find_checkout(Path.cwd()) or (CHECKOUT if is_checkout(CHECKOUT) else None)
-    if checkout is None:
-        servelab(prog_name="servelab")
-    else:
-        os.execv(sys.executable, [sys.executable, str(checkout / COMMAND), *sys.argv[1:]])  # noqa: S606
+    """Runs the command of the checkout around the current folder, or of the installed one, in place of this process."""
+    checkout = find_checkout(Path.cwd()) or CHECKOUT
+    os.execv(sys.executable, [sys.executable, str(checkout / COMMAND), *sys.argv[1:]])  # noqa: S606

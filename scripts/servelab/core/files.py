@@ -139,7 +139,7 @@ FiniteOrNull = Annotated[float | None, BeforeValidator(_finite)]
 
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-"""The folder that contains `Snakefile`, `config/`, `envs/` and `scripts/`."""
+"""The folder that contains `Snakefile`, `config/`, `envs/` and `scripts/`; of a wheel, `servelab_home`."""
 
 
 def own_or_shipped(root: Path, name: str | Path) -> Path:
