@@ -10,7 +10,6 @@ from pathlib import Path
 
 from servelab.cli.checkout import COMMAND, STUDIES
 from servelab.cli.first_study import write_study
-from servelab.core.cli import run
 from servelab.core.files import CHECKOUT
 
 STUDY = "cpu-smollm2"
@@ -28,7 +27,3 @@ def main(arguments: argparse.Namespace) -> None:
     for words in (("run", STUDY), ("report", STUDY)):
         if code := subprocess.run([sys.executable, CHECKOUT / COMMAND, *words], check=False).returncode:
             sys.exit(code)
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

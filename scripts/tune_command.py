@@ -1,7 +1,8 @@
 """Begins a study from the command that serves a model today: reads it, and proposes candidates with their reasons.
 
 Everything after `--` is the command, as typed: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`,
-`llama-server …`, a `docker run` line around it, or the name of a compose or Kubernetes file.
+`llama-server …`, a `docker run` line around it, or the name of a compose or Kubernetes file. Without a command,
+`--model` is served as the engine does it by itself, changed only as far as it needs to start (`servelab init`).
 """
 
 import argparse
@@ -10,8 +11,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from servelab.cli.first_study import asked_hardware, first_model, write_study
+from servelab.cli.first_study import AskedHardware, asked_hardware, first_model, known_engines, write_study
 from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
 from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
 from servelab.tune.own_load import as_text, hours
@@ -36,17 +38,20 @@ class Parser(argparse.ArgumentParser):
 
 def typed_command(words: list[str]) -> TypedCommand:
     command = read_command(words)
-    path = Path(command.model).expanduser()
-    return replace(command, model=str(path.resolve())) if path.exists() else command
+    return replace(command, model=local_or_hub(command.model))
 
 
 def options() -> argparse.ArgumentParser:
     parser = Parser(
-        usage="%(prog)s NAME [OPTION]... -- COMMAND",
+        usage="%(prog)s NAME [OPTION]... -- COMMAND\n       %(prog)s NAME --model MODEL [OPTION]...",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", help="name of the study: config/studies/<name>.yaml")
+    parser.add_argument("--model", help="without a command: a path, or a repository of the hub, as owner/name")
+    parser.add_argument(
+        "--engine", help="without a command: engine that serves the model (default: the first of --engines)"
+    )
     parser.add_argument("--users", type=int, metavar="N", help="requests in flight on the node")
     parser.add_argument("--rate", type=float, metavar="R", help="requests a second (default: as many as are in flight)")
     parser.add_argument("--prompt", type=int, metavar="TOKENS", help="tokens of a prompt; needs --answer")
@@ -72,14 +77,13 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    if arguments.command is None:
-        raise ConfigError(
-            "give the command that serves the model today, after `--`: servelab tune NAME -- vllm serve …"
-        )
+    hardware = asked_hardware(arguments.hardware, arguments.device, arguments.per_node)
+    command = arguments.command or plain_command(arguments, hardware)
     asked = TuneRequest(
         name=arguments.name,
-        command=arguments.command,
-        hardware=asked_hardware(arguments.hardware, arguments.device, arguments.per_node),
+        command=command,
+        makes_start=arguments.command is None,
+        hardware=hardware,
         metric=arguments.question,
         users=arguments.users,
         rate=arguments.rate,
@@ -87,7 +91,7 @@ def main(arguments: argparse.Namespace) -> None:
         answer_tokens=arguments.answer,
         workload=arguments.workload,
         limits=arguments.slo,
-        engines=arguments.engines,
+        engines=[each for each in arguments.engines if each != command.engine],
         all_engines=arguments.all_engines,
         most=arguments.most,
         revision=arguments.revision,
@@ -99,6 +103,25 @@ def main(arguments: argparse.Namespace) -> None:
         print(json.dumps(begun.as_json(), indent=1, ensure_ascii=False))
         return
     write(arguments.name, begun, arguments.root, is_explained=arguments.explain)
+
+
+def plain_command(arguments: argparse.Namespace, hardware: AskedHardware) -> TypedCommand:
+    """The engine's plain command for `--model`."""
+    if arguments.model is None:
+        raise ConfigError(
+            "give the command that serves the model today, after `--`: servelab tune NAME -- vllm serve …; or --model"
+        )
+    known = sorted(known_engines(arguments.root, hardware.device))
+    engine = arguments.engine or next(iter([*arguments.engines, *known]), None)
+    if engine not in known:
+        raise ConfigError(f"--engine {engine}: not known on {hardware.device}{nearest(str(engine), known)}")
+    return TypedCommand(engine=engine, model=local_or_hub(arguments.model))
+
+
+def local_or_hub(model: str) -> str:
+    """The absolute path of a model that is here, or its name on the hub."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.exists() else model
 
 
 def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) -> None:

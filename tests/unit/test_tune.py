@@ -11,10 +11,13 @@ import pytest
 import tune_command
 import yaml
 
+from servelab.assets.model_work import ModelFacts, ModelShape
+from servelab.cli.first_study import AskedHardware
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT
 from servelab.engines.adapters import ENGINES
 from servelab.search.project import load_project
+from servelab.tune.begin import TuneRequest, begin
 from servelab.tune.levers import LEVERS
 from servelab.tune.typed_command import read_command, unknown_flags
 
@@ -273,6 +276,29 @@ def test_a_trace_and_a_budget_are_parts_of_the_study(tmp_path, capsys):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match="none of the formats"):
         asked(capsys, *H100, "--trace", str(tmp_path / "other.csv"), "--", "vllm", "serve", "Qwen/Qwen3-32B")
+
+
+@pytest.mark.parametrize(
+    ("board", "per_node", "model", "options"),
+    [
+        ("NVIDIA H100 80GB HBM3", 8, "meta-llama/Llama-3.3-70B-Instruct", {"tensor_parallel_size": 4}),
+        ("NVIDIA GeForce RTX 4090", 1, "Qwen/Qwen3-8B", {"context_length": 2048}),
+        ("NVIDIA H200", 8, "Qwen/Qwen3-8B", {}),
+    ],
+)
+def test_the_plain_baseline_of_init_starts(board, per_node, model, options, monkeypatch, tmp_path):
+    layers, heads = {"Qwen/Qwen3-8B": (36, 32)}.get(model, (80, 64))
+    shape = ModelShape(layers, heads, 8, 256, 40960 if "8B" in model else 131072, layers)
+    weights = 16.4e9 if "8B" in model else 141e9
+    monkeypatch.setattr("servelab.tune.begin._facts", lambda *given, is_online: ModelFacts(int(weights), shape))
+    request = TuneRequest(
+        "mine",
+        read_command([f"vllm serve {model}"]),
+        AskedHardware("nvidia", board, per_node),
+        "total_tokens_per_s",
+        makes_start=True,
+    )
+    assert begin(request, tmp_path, None).head["baseline"].get("options", {}) == options
 
 
 def test_a_wrong_study_leaves_nothing(tmp_path):

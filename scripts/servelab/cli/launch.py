@@ -277,6 +277,7 @@ def servelab() -> None:
 for command in (
     Script("demo", "run_demo", ""),
     Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
+    Script("init", "tune_command", "NAME --model MODEL [OPTION]..."),
     Script("check", "check_studies", "[STUDY]... [OPTION]..."),
     Workflow("plan", ["--dry-run", *_QUIET], PLAN),
     Workflow("run", [], RUN),

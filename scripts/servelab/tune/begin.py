@@ -26,7 +26,7 @@ from servelab.results.expected_times import served_s, start_s
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
-from servelab.tune.situation import ExpectedLoad, Situation, known_model
+from servelab.tune.situation import ExpectedLoad, Situation, known_model, start_options
 from servelab.tune.study_text import candidate, explained, study_text
 from servelab.tune.typed_command import TypedCommand, unknown_flags
 
@@ -63,6 +63,8 @@ class TuneRequest:
     trace: Path | None = None
     budget_hours: float | None = None
     """Of the node, for the search."""
+    makes_start: bool = False
+    """Whether the baseline may be changed so that it starts: nobody typed it."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,11 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         load=_load(users, asked, shape),
         other_engines={name: name for name in names},
     )
+    changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
+    if changed:
+        options = {**command.options, **changed}
+        sizes = engine.parallel(options, command.arguments, 1)
+        command, now = replace(command, options=options), replace(now, options=options, accelerators=sizes.accelerators)
     proposed = propose(now, asked.most)
     variants = _variants(proposed, model_keys, ask_model)
     if not proposed.candidates:
@@ -156,7 +163,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "baseline": _baseline(command, now.accelerators),
         "workloads": [deciding],
     }
-    notes = _notes(command, now)
+    notes = [*([why_changed] if why_changed else []), *_notes(command, now)]
     notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
     return Begun(
         {key: value for key, value in head.items() if value is not None}, now, proposed, variants, notes, added

@@ -156,3 +156,34 @@ class Situation:
         tokens = self.kv_tokens(tensor, weights_gib)
         room = kv_room_bytes(self.model.facts.shape or UNKNOWN, weights * GIB, memory * GIB, division)
         return room > GIB if tokens is None else tokens > self.load.tokens
+
+
+_EDGE = 1.1
+"""A KV cache that holds this many contexts, by an estimate, holds one for sure."""
+
+
+def start_options(now: Situation) -> tuple[dict[str, int], str | None]:
+    """Options with which the engine's plain command starts, and why: the fewest accelerators that hold the weights and
+    one sequence of the whole context, or else the context of the load.
+    """
+    if now.fits(1) is None or now.accelerators > 1:
+        return {}, None
+    heads = now.model.facts.shape.attention_heads if now.model.facts.shape else 0
+    sizes = [each for each in (1, 2, 4, 8) if each <= now.per_node and heads % each == 0 and now.fits(each)]
+    context = now.number("context_length")
+    for tensor in sizes:
+        tokens = now.kv_tokens(tensor)
+        if tokens is None or tokens >= _EDGE * context:
+            why = f"The baseline uses {tensor} accelerators a server: fewer do not hold weights and one whole context."
+            return ({"tensor_parallel_size": tensor}, why) if tensor > 1 else ({}, None)
+    if not sizes:
+        return (
+            {},
+            "The weights do not fit this node by an estimate: choose smaller ones (--model), or more accelerators.",
+        )
+    longest = now.load.longest_tokens or 4 * now.load.tokens
+    options = {"context_length": min(context, -(-(longest + 64) // 1024) * 1024)}
+    if sizes[0] > 1:
+        options["tensor_parallel_size"] = sizes[0]
+    why = f"The baseline's context is that of the load: the KV cache does not hold one of {context:,} tokens."
+    return options, why
