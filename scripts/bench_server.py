@@ -33,7 +33,8 @@ from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
 from servelab.engines.endpoint import Asked, ask, check_key, checked_url
-from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load import LoadResult
 from servelab.report.page import write_page
 
 _FEWEST_REQUESTS = 16

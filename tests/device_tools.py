@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from random import Random
 
 DATA = Path(__file__).parent / "data/devices"
 
@@ -130,16 +129,6 @@ def write_npu_smi(folder: Path, npus: int = 8, topology: str = "") -> None:
 def write_scontrol(folder: Path, told: str) -> None:
     """`scontrol` of a cluster that tells this of every job."""
     _write(folder / "scontrol", {"show job -d *": told})
-
-
-def damaged(text: str, draw: Random) -> str:
-    """The text with pieces of it replaced, lost or doubled."""
-    letters = list(text)
-    for _ in range(draw.randrange(1, 60)):
-        start = draw.randrange(len(letters))
-        put = draw.choice(["", "\n", "\t", "  ", "X", "9", "-", ":", ",", "(", "NV", "\x1b[0m", "Ä", text[:200]])
-        letters[start : start + draw.randrange(9)] = put
-    return "".join(letters)
 
 
 def _read(name: str) -> str:

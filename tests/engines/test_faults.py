@@ -75,18 +75,6 @@ def test_never_ready(each_engine, tmp_path):
     assert failure.value.message.startswith(f"not healthy within {patience_s:g} s")
 
 
-@pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=True)
-def test_ended_between_two_rounds(doubled, tmp_path):
-    """A restart would hide it."""
-    with leaving_nothing(doubled, tmp_path / "server.log") as server:
-        server.start()
-        psutil.Process(server.pid).kill()
-        until(lambda: server.process.poll() is not None, "its end")
-        with pytest.raises(CandidateFailed, match="signal 9") as failure:
-            server.reset_caches()
-    assert (failure.value.reason, server.starts) == ("crashed", 1)
-
-
 @pytest.fixture
 def stranger() -> Iterator[int]:
     """Port of a server of somebody else's, which calls itself healthy whatever it is asked."""
@@ -140,7 +128,7 @@ def serving_tree() -> list[psutil.Process]:
     """The server's processes, its main process first, once a load client is connected to it; empty before."""
     me = psutil.Process()
     connected = [client for client in below(me, "servelab.measure.load") if client.net_connections("tcp")]
-    wardens = [warden for warden in below(me, "warden.py") if "servelab.measure.load" not in warden.cmdline()]
+    wardens = [warden for warden in below(me, "warden.py") if "servelab.measure.load.sender" not in warden.cmdline()]
     if not connected or not wardens:
         return []
     return sorted(wardens[0].children(recursive=True), key=lambda process: process.create_time())

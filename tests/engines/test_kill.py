@@ -118,12 +118,6 @@ def test_killed_under_load(way, installed, endless_path, tmp_path):
             assert not list(run.output.parent.iterdir())
 
 
-def test_killed_while_starting(installed, endless_path, tmp_path):
-    with running(installed, endless_path, tmp_path, "warden.py", 1) as run:
-        run.measure.kill()
-        assert_ended(run)
-
-
 @pytest.mark.parametrize("doubled", ["tensorrt-llm-1.2.0rc1", "mindie-2.1.RC1"], indirect=True)
 def test_killed_measure_of_a_double(doubled, endless_path, tmp_path):
     """Its workers ignore SIGTERM, some are in a session of their own, or another process's children."""

@@ -20,10 +20,8 @@ from engines.test_faults import serving_tree
 from engines.test_kill import below, kill_each
 from patience import until
 
-from servelab.core.identity import content_id
 from servelab.machine.lease import lease
 from servelab.measure import visits
-from servelab.measure.inputs import visit_id
 from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.slow
@@ -76,16 +74,6 @@ def test_the_loads_of_a_visit_have_one_start(each_engine, requests_path, runs_fo
     assert sorted(path.name for path in runs_folder.iterdir()) == sorted(
         jobs.folder(runs_folder, run).name for run in runs
     )
-
-
-@one_double
-def test_another_job_is_another_start(doubled, requests_path, runs_folder):
-    again = [loads(doubled, requests_path, start=f"search-{number}") for number in range(2)]
-    for runs in again:
-        assert jobs.measure(runs_folder, runs)[0] == 0
-    first, second = (jobs.status(runs_folder, runs[0]) for runs in again)
-    assert first["start_id"] != second["start_id"]
-    assert first["job_id"] != second["job_id"]
 
 
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
@@ -276,11 +264,3 @@ def test_one_failed_request_of_many_gets_the_run_another_start(doubled, many_pat
     assert first["start_id"] == second["start_id"]
     assert (jobs.folder(runs_folder, runs[0]) / "server.log").read_text().count("=== ") == 1
     assert "measured again (failed): 1 of 120 requests failed" in said
-
-
-@one_double
-def test_visit_ids_are_of_configuration_and_start(doubled, requests_path):
-    one, other = (run.spec for run in loads(doubled, requests_path, requests_path))
-    assert visit_id(one) == visit_id(other) != content_id(one.model_dump(mode="json"))
-    assert visit_id(one) != visit_id(doubled.spec(start="search-1"))
-    assert visit_id(one) != visit_id(doubled.spec(options={"context_length": 2048}))

@@ -160,7 +160,9 @@ def _below(process: psutil.Process, text: str) -> list[psutil.Process]:
 
 def _served(process: psutil.Process) -> list[psutil.Process]:
     """What the warden of a server below a process started."""
-    wardens = [each for each in _below(process, "core/warden.py") if "servelab.measure.load" not in each.cmdline()]
+    wardens = [
+        each for each in _below(process, "core/warden.py") if "servelab.measure.load.sender" not in each.cmdline()
+    ]
     return [child for warden in wardens for child in warden.children()]
 
 

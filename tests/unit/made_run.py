@@ -14,7 +14,7 @@ import pyarrow as pa
 from servelab.core.identity import run_id
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import seal_of
-from servelab.measure.clients import LoadStats
+from servelab.measure.load import LoadStats
 from servelab.measure.run_files import (
     GitState,
     ManifestDevice,

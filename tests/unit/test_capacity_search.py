@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from servelab.archive.records import faults_of_run
 from servelab.core.identity import run_id
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec
-from servelab.measure.clients import LoadResult, LoadStats
-from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
+from servelab.measure.load import LoadResult, LoadStats
+from servelab.measure.outcome import Outcome, check_served, write_run
 from servelab.measure.server import CandidateFailed
 from servelab.measure.session import search_capacity
 from servelab.metrics.capacity import (
@@ -26,7 +26,6 @@ from servelab.metrics.capacity import (
     is_saturated,
     judge,
     next_load,
-    probe,
 )
 
 RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
@@ -60,16 +59,6 @@ def test_a_search_ends_around_the_limit(capacity):
     assert len(steps) < MOST_STEPS
     assert find_capacity(RATE, steps).load == pytest.approx(capacity, rel=1e-3)
     assert find_capacity(RATE, steps).text == f"at {misses:g} requests/s too slow"
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 3, 23, 63])
-def test_users_are_whole(capacity):
-    steps = searched(USERS, lambda load: (load / capacity) ** 2)
-    assert all(each.load.is_integer() for each in steps)
-    found, misses = find_capacity(USERS, steps), min(each.load for each in steps if each.missed)
-    holds = steps[found.step].load
-    assert holds <= capacity < misses <= max(holds + 1, 1.05 * holds)
-    assert holds <= capacity_values(USERS, steps)["capacity_in_flight"] == found.load < misses
 
 
 def test_the_range_and_the_lowest_load_end_a_search():
@@ -173,22 +162,13 @@ def test_a_run_of_a_search_holds_together(tmp_path):
     outcome, _ = measured(spec)
     folder = tmp_path / run_id(spec)
     folder.mkdir()
-    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)))
+    status = write_run(folder, spec, outcome, datetime.now(UTC), job_id="job", accelerator_s=2.0)
     found = find_capacity(spec.capacity, status.steps)
     assert status.is_ok and status.requests == 400 and status.objective_rounds == [found.requests_per_s]
     assert 12 < found.load < 17 and status.steps[found.step].missed is None
     assert pq.read_table(folder / "requests.parquet")["round"].unique().to_pylist() == [0]
     assert pq.read_table(folder / "steps.parquet").num_rows == 400 * len(status.steps)
     assert faults_of_run(folder) == []
-
-
-@pytest.mark.parametrize("borne", [2.1, 14.9, 15.1, 40.0, 900.0])
-def test_a_probe_is_below_what_the_incumbent_bears_and_holds_still(borne):
-    first = probe(RATE, borne)
-    assert borne / 1.26 < first < 0.951 * borne
-    assert sum(probe(RATE, borne * (1 + noise / 100)) == first for noise in range(-8, 9)) >= 8
-    users = probe(USERS, borne)
-    assert users is None or (users == int(users) and 1 < users <= min(0.95 * borne, USERS.highest))
 
 
 def test_a_candidate_that_does_not_sustain_it_is_dropped_after_one_step():

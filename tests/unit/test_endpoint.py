@@ -152,10 +152,3 @@ def test_a_server_that_does_not_answer_is_no_finding(made, tmp_path):
 def test_wrong_arguments(arguments, expected):
     with pytest.raises(ConfigError, match=expected):
         ENDPOINT.command(serve_of(ENDPOINT, "m", {}, arguments, 1))
-
-
-def test_its_command_asks_it():
-    given = {"url": "https://a.example", "api-key-env": "MY_SERVER", "request-fields": '{"ignore_eos": null}'}
-    expected = 'curl --header "Authorization: Bearer $MY_SERVER" https://a.example:443/v1/models'
-    assert ENDPOINT.display_command("m", {}, given, {}) == expected
-    assert ENDPOINT.body(given) == {}

@@ -121,14 +121,6 @@ def test_what_is_wrong_is_named_by_its_check(place, engine, check, spoil, saw):
     assert verdict == "failed" and saw in found
 
 
-def test_kernels_are_asked_of_the_candidates_that_need_them(place, engine, monkeypatch):
-    kernel = Kernel("fast-kernels", ("no_such_kernels",), {"VLLM_BACKEND": "FAST"}, device="cpu")
-    monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))
-    assert place.check(engine, [Setting({}, {}, {})])["kernels"][0] == "ok"
-    verdict, saw = place.check(engine, [Setting({}, {}, {}), Setting({}, {}, {"VLLM_BACKEND": "fast"})])["kernels"]
-    assert (verdict, saw) == ("failed", "not installed: fast-kernels (VLLM_BACKEND: fast)")
-
-
 def test_a_toolkit_is_asked_for_where_kernels_are_built_at_run_time(place, engine, monkeypatch, tmp_path):
     kernel = Kernel("built", ("json",), models={"quant_method": "fp8"}, device="cpu", is_built=True, prebuilt=("gone",))
     monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pyarrow as pa
 import pytest
 
-from servelab.engines.adapters import ENGINES
 from servelab.measure.first_tokens import FirstTokenQuestions, first_tokens, with_first_tokens
 from servelab.metrics.tables import schemas
 
@@ -93,19 +92,8 @@ def test_every_question_is_sent_once_more_for_one_token(server):
     assert len(server.sent) == 4
 
 
-def test_a_chat_is_sent_as_a_message(server):
-    with_first_tokens(answers("good 1"), asked(server, endpoint="chat"))
-    assert server.sent[0][1]["messages"] == [{"role": "user", "content": "good 1"}]
-
-
 @pytest.mark.parametrize("first", ["refused", "none"])
 def test_a_server_without_them_is_asked_once(server, first):
     found = with_first_tokens(answers(first, "good 1", "good 2"), asked(server))
     assert found["first_tokens"].null_count == found["first_logprobs"].null_count == 3
     assert len(server.sent) == 1
-
-
-def test_engines_that_print_them_ask_for_ids():
-    for name in ("vllm", "vllm-ascend", "llama.cpp"):
-        assert set(ENGINES.get(name).logprob_fields) == {"completions", "chat"}
-    assert not ENGINES.get("mindie").logprob_fields

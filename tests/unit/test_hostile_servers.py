@@ -1,29 +1,95 @@
-"""Hostile servers: each bad answer fails only its own request, with a reason; the others of the round are sound."""
+"""Servers made to harm a load client: each bad answer fails only its own request, with a reason."""
 
 from __future__ import annotations
 
-import pytest
-from hostile_servers import KINDS, HostileServer, event, token, usage
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 from made_load import OUTPUT_TOKENS, load
+from stub_server import StubServer
 
-from servelab.measure.load.records import ERRORS
-from servelab.measure.load.stream import read_answer
+from servelab.measure.load.records import ERRORS, read_answer
 
-PROMPTS = ["hostile", "normal", "hostile", "normal"]
-SUCCEEDS = {"lines within an event", "thousands of choices", "a huge key", "keys twice"}
-"""Kinds some of whose answers are, taken by the letter, what was asked for."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+MOST_BYTES = 64 << 20
+"""What a server sends at most that would never stop: far more than a client may read."""
 
 
-@pytest.mark.parametrize("group", range(4))
-def test_a_hostile_answer_fails_only_its_request(group, tmp_path):
-    for kind in list(KINDS)[group::4]:
-        with HostileServer(kind, 0).running() as base_url:
-            records = load(tmp_path, base_url, PROMPTS, request_timeout_s=0.8, timeout_s=60.0)
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def event(content: Any) -> bytes:
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return b"data: " + text + b"\n\n"
+
+
+def token(text: str = "a", **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None} | more]}
+
+
+def usage(**changed: Any) -> dict[str, Any]:
+    told = {"prompt_tokens": 7, "completion_tokens": 6, "prompt_tokens_details": None}
+    return {"choices": [], "usage": told | changed}
+
+
+def answer(*events: Any, last: Any = None) -> list[bytes]:
+    """A whole answer of 6 tokens, with further events before its usage."""
+    parts = [event(token())] * 6 + [event(each) for each in events] + [event(usage() if last is None else last)]
+    return [HEAD, *(chunk(part) for part in [*parts, b"data: [DONE]\n\n"]), END]
+
+
+def endless(piece: bytes) -> Iterator[bytes]:
+    """One piece again and again, in large writes."""
+    block = piece * max(1, (1 << 16) // len(piece))
+    return itertools.repeat(block, MOST_BYTES // len(block))
+
+
+LENGTHS = [b"-5", b"1" * 30, b"5, 6", b"0x10", b"", b"\xb2"]
+KINDS: dict[str, Callable[[random.Random], Iterable[bytes]]] = {
+    "a head without end": lambda draw: itertools.chain([b"HTTP/1.1 200 OK\r\n"], endless(b"X-A: b\r\n")),
+    "tokens without end": lambda draw: itertools.chain([HEAD], endless(chunk(event(token())))),
+    "an event without end": lambda draw: itertools.chain([HEAD, b"ffffffffff\r\ndata: "], endless(b"x")),
+    "a length": lambda draw: [b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % draw.choice(LENGTHS), event(token())],
+    "a chunk's length": lambda draw: [HEAD, draw.choice([b"-5", b"f" * 100_000, b"0x5", b""]) + b"\r\ndata:\r\n", END],
+    "an error with control characters": lambda draw: [
+        b"HTTP/1.1 500 X\r\nConnection: close\r\n\r\n",
+        json.dumps({"error": {"message": "\x1b[2J\x07\0\u202e" * draw.randrange(1, 999)}}).encode(),
+    ],
+    "finish_reason": lambda draw: answer(token(finish_reason=draw.choice([[5], {"type": "stop"}, 5, "x" * 90_000]))),
+    "completion_tokens": lambda draw: answer(last=usage(completion_tokens=draw.choice([True, -1, 2**63, 1.5, "7"]))),
+    "choices": lambda draw: answer({"choices": draw.choice([{"a": 1}, "ab", 5, [None], [[]], [5], True])}),
+    "error": lambda draw: answer({"error": draw.choice([[1], "x" * 90_000, 5, {"message": "\x1b[2J\0\n"}])}),
+    "deep JSON": lambda draw: answer(b"[" * draw.randrange(2000, 90_000)),
+    "a surrogate": lambda draw: answer(b'{"choices": [{"delta": {"content": "\\ud800"}}]}'),
+}
+
+
+class HostileServer(StubServer):
+    """Answers prompts that begin with `hostile` as its kind says, and all others as it should."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._pieces = lambda: KINDS[kind](random.Random(kind))
+
+    async def _hostile(self, writer: Any, body: Any) -> None:
+        for piece in self._pieces():
+            writer.write(piece)
+            await writer.drain()
+
+
+def test_a_hostile_answer_fails_only_its_request(tmp_path):
+    for kind in KINDS:
+        with HostileServer(kind).running() as base_url:
+            prompts = ["hostile", "normal", "hostile", "normal"]
+            records = load(tmp_path, base_url, prompts, request_timeout_s=0.8, timeout_s=60.0)
         for record in records[0::2]:
-            error = record["error"]
-            assert error is not None or kind in SUCCEEDS, kind
-            assert error is None or error.split(":")[0] in ERRORS, kind
-            assert error is None or (error.isprintable() and len(error) < 500), kind
+            assert record["error"] and record["error"].split(":")[0] in ERRORS, kind
+            assert record["error"].isprintable() and len(record["error"]) < 500, kind
         assert [record["error"] for record in records[1::2]] == [None, None], kind
         assert [record["output_tokens"] for record in records[1::2]] == [OUTPUT_TOKENS] * 2, kind
 
@@ -31,17 +97,5 @@ def test_a_hostile_answer_fails_only_its_request(group, tmp_path):
 def test_a_count_that_is_none_is_a_broken_event():
     for name in ("prompt_tokens", "completion_tokens"):
         for value in (True, -1, 2**31, 1.5, "7", None, {}, [7]):
-            answer = read_answer(event(usage(**{name: value})))
-            assert answer.error is not None and answer.error.startswith("broken_event: ")
-            assert answer.input_tokens in (None, 7) and answer.output_tokens is None
-
-
-def test_events_of_any_number_and_size_have_all_their_times():
-    for events, size in ((1, 1), (3, 9000), (40, 100), (3000, 100)):
-        parts = [event(token("x" * (size + number % 7))) for number in range(events)]
-        ends = [sum(map(len, parts[: number + 1])) for number in range(events)]
-        body = b"".join(parts) + event(usage()) + b"data: [DONE]\n\n"
-        answer = read_answer(body)
-        assert answer.error is None and answer.done
-        stamps = [float(number) for number in range(events + 1)]
-        assert answer.token_times(stamps, [*ends, len(body)]).tolist() == stamps[:-1]
+            found = read_answer(event(usage(**{name: value})))
+            assert found.error is not None and found.error.startswith("broken_event: ")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -45,16 +44,6 @@ def test_signal(number):
         said, error = process.communicate(timeout=30)
     assert (process.returncode, said) == (OUTAGE, "cleaned\n")
     assert error == f"error: interrupted by {number.name}\n"
-
-
-def test_second_signal_does_not_disturb_the_clean_up():
-    with start() as process:
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
-    assert (process.returncode, said) == (OUTAGE, "cleaned\n")
 
 
 def test_lost_workflow():

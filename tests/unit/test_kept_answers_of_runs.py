@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_load import plan_for
 
+from servelab.measure.load.records import MOST_CHARACTERS, read_answer
 from servelab.measure.load.sender import send_load
-from servelab.measure.load.stream import MOST_CHARACTERS, read_answer
 from servelab.metrics.tables import schemas
 
 

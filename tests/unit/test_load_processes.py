@@ -12,7 +12,6 @@ from made_load import plan_for
 from stub_server import FIRST_TOKEN_S
 
 from servelab.measure.clients import CLIENTS
-from servelab.measure.load.board import Board, LoadProgress
 from servelab.measure.load.sender import send_load
 
 
@@ -88,17 +87,6 @@ def test_stats_tell_what_it_cost(tmp_path, server):
     assert stats.max_rss_bytes > 1 << 20
     assert stats.unread_p99_ms >= 0
     assert stats.wall_s > FIRST_TOKEN_S
-
-
-def test_progress(capsys):
-    board = Board(2)
-    progress = LoadProgress(board, 10)
-    progress.show()
-    board.write(0, 3, 2, 1)
-    board.write(1, 2, 1, 0)
-    assert capsys.readouterr().err == ""
-    progress.show(last=True)
-    assert "3 of 10 requests, 5 in flight, 1 failed" in capsys.readouterr().err
 
 
 def test_too_few_open_files_is_said_before_the_first_request(tmp_path, stub, server):

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from servelab.measure.load.board import ClockDifference
-from servelab.measure.load.exchange import NO_STAMP
-from servelab.measure.load.stream import read_answer
+from servelab.measure.load.connections import NO_STAMP
+from servelab.measure.load.records import read_answer
 
 
 def answer_events() -> list[bytes]:
@@ -40,15 +40,6 @@ def test_an_event_arrives_with_the_piece_that_completes_it(seed, line_end):
     assert answer.done
     assert answer.error is None
     assert answer.finish_reason == "length"
-
-
-def test_a_cut_answer_keeps_what_had_come():
-    body = b"".join(answer_events())
-    for cut in range(len(body)):
-        answer = read_answer(body[:cut])
-        assert not answer.done
-        assert answer.error is None
-        assert len(answer.token_ends) <= 4
 
 
 def test_clock_difference_after_the_clock_was_set():

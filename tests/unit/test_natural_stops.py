@@ -8,13 +8,12 @@ import made_run
 import pandas as pd
 import pyarrow as pa
 import pytest
+from made_load import load
 from made_study import stage_rows
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.engines.adapters import ENGINES
-from servelab.measure.load.records import _error
-from servelab.measure.load.stream import StreamedAnswer
 from servelab.measure.session import _body
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.definitions import METRICS, Round
@@ -128,8 +127,7 @@ def test_what_drafts_gave_is_counted_during_the_load(engine):
     assert observed(nothing) == [[], []]
 
 
-def test_a_shorter_answer_is_an_error_where_lengths_are_set():
-    answer = StreamedAnswer(done=True, output_tokens=5)
-    assert _error(None, 200, b"", answer, 8, may_be_shorter=False) == "output_length: 5 tokens instead of 8"
-    assert _error(None, 200, b"", answer, 8, may_be_shorter=True) is None
-    assert _error(None, 200, b"", answer, 4, may_be_shorter=True) == "output_length: 5 tokens instead of 4"
+def test_a_shorter_answer_is_an_error_where_lengths_are_set(tmp_path, server):
+    for natural_stops, errors in ((False, ["output_length: 5 tokens instead of 6"]), (True, [None])):
+        records = load(tmp_path, server, ["too_short"], natural_stops=natural_stops)
+        assert [record["error"] for record in records] == errors

@@ -22,10 +22,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import Batch, DevicePlacement
 from servelab.measure.nodes import Launcher, OtherNode, other_nodes
-from servelab.measure.outcome import place_of
-from servelab.measure.run_files import ManifestNode
 from servelab.search.project import load_project
 from servelab.workflow.placement import Placements
 
@@ -118,17 +115,6 @@ def test_the_number_of_nodes_is_in_a_runs_identity_where_it_is_not_one():
     assert len(ids) == 2
 
 
-def test_nodes_that_differ_are_one_place_with_both_values():
-    run = made_run.manifest(made_run.spec())
-    devices = [device.model_copy(update={"driver": "550.1"}) for device in run.devices]
-    machine = run.machine.model_copy(update={"kernel": "5.0-other"})
-    batch = Batch(system="slurm", job_id="1", node="n2")
-    placement = DevicePlacement(devices=[], ways={}, server_cpus=None, client_cpus=None, batch=batch)
-    other = ManifestNode(command=[], environment_variables={}, devices=devices, placement=placement, machine=machine)
-    place = place_of(run.model_copy(update={"other_nodes": [other]}))
-    assert "5.0-other" in place.kernel and run.machine.kernel in place.kernel and "; " in place.kernel
-
-
 class Beside:
     """A batch system whose other node is this machine."""
 
@@ -160,7 +146,7 @@ def ended(process: psutil.Process) -> bool:
 
 def test_an_agent_runs_a_part_and_nothing_outlives_it(node, tmp_path):
     node.reserve(WantedDevices(DEVICES.get("cpu"), ["cpu"], {}), 1)
-    used = node.use(1)
+    _, used = node.use(1)
     assert len(used.devices) == 1 and node.interface == "lo" and node.port() in range(20000, 22000)
     part = started(node, tmp_path / "1")
     assert node.poll() is None

@@ -79,25 +79,10 @@ def test_what_makes_no_other_place(tools):
         assert placed() == one  # on another GPU
     assert placed(4, machine={"cpus_usable": 48, "memory_bytes": 2**40}) == one
     run = manifest(spec())
-    devices = [PlacedDevice(index="3", key="GPU-3", cpus=None, numa_node=None)]
+    devices = [PlacedDevice(index="3", key="GPU-3", cpus=None)]
     batch = Batch(system="slurm", job_id="17", node="node-9")
     elsewhere = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
     assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
-
-
-@pytest.mark.parametrize(
-    ("places", "text"),
-    [
-        ([BEFORE, BEFORE], None),
-        ([None, None], None),
-        ([BEFORE, None, BEFORE], "place not recorded (1 run)"),
-        ([BEFORE, AFTER, AFTER], upgrade(1, 2)),
-        ([BEFORE, None, AFTER], f"place not recorded (1 run); {upgrade(1, 1)}"),
-    ],
-)
-def test_what_differs_between_runs(places, text):
-    ids = [f"run-{number}" for number in range(len(places))]
-    assert unequal_places([{"run_ids": ids, **place_columns(places)}]) == text
 
 
 def test_a_decision_between_unequal_places_is_marked(study_content, make_project):

@@ -18,7 +18,7 @@ from servelab.core.files import JsonFile, move_folder, write_text
 from servelab.core.identity import content_id
 from servelab.core.result_lock import claim, is_claimed
 from servelab.core.seal import Seal, seal_of
-from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status
+from servelab.measure.run_folder import SET_ASIDE, attempts, make_once, read_status
 from servelab.metrics.tables.io import write_table
 
 SPEC = '{"made": "for the test"}'
@@ -101,41 +101,9 @@ def test_what_a_killed_maker_leaves_is_removed_by_the_next(tmp_path):
     assert list(tmp_path.iterdir()) == [output]
 
 
-def test_the_folder_of_a_killed_job_is_removed_by_the_next_though_nobody_waited_for_it(tmp_path):
-    command = "import sys, time, pathlib; from servelab.measure.run_folder import job_folder\n"
-    command += f"with job_folder(pathlib.Path('{tmp_path}'), '{'a' * 32}'): print('made', flush=True); time.sleep(60)"
-    killed = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
-    assert killed.stdout is not None
-    assert killed.stdout.readline() == "made\n"
-    (left,) = tmp_path.iterdir()
-    with job_folder(tmp_path, "b" * 32):
-        assert left.exists()
-    killed.kill()
-    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
-    with job_folder(tmp_path, "c" * 32):
-        assert not left.exists()
-    killed.communicate()
-
-
-def test_a_complete_run_is_kept(tmp_path):
-    assert make_once(tmp_path / RUN, make("first"), Status).by == "first"
-    assert make_once(tmp_path / RUN, make("second"), Status).by == "first"
-    assert (tmp_path / RUN / "requests").read_text() == "first"
-
-
 def broken(folder: Path) -> list[Path]:
     """What was set aside."""
     return sorted((folder / SET_ASIDE).iterdir()) if (folder / SET_ASIDE).exists() else []
-
-
-def test_a_run_whose_status_is_of_another_version_is_set_aside(tmp_path, capsys):
-    (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / "status.json").write_text(json.dumps({"made_by": "another version", "run_id": RUN}))
-    assert make_once(tmp_path / RUN, make("second"), Status).by == "second"
-    (aside,) = broken(tmp_path)
-    assert json.loads((aside / "status.json").read_text())["made_by"] == "another version"
-    why = "status.json: has no seal, so another version of the workflow wrote it"
-    assert capsys.readouterr().err == f"run {RUN} is broken: {why}; moved to {aside}\n"
 
 
 @pytest.mark.parametrize("change", ["requests changed", "requests removed", "status removed", "a file added", "a file"])
@@ -189,16 +157,6 @@ def test_an_attempt_of_another_node_is_left_alone_until_it_is_long_over(tmp_path
     os.utime(over / "server.log", (0, 0))
     make_once(tmp_path / RUN, make("here"), Status)
     assert alive.exists() and not over.exists()
-
-
-def test_an_error_leaves_nothing(tmp_path):
-    def fail(folder: Path) -> None:
-        (folder / "requests").write_text("half")
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        make_once(tmp_path / RUN, fail, Status)
-    assert list(tmp_path.iterdir()) == []
 
 
 HOLDER = rf"process {os.getpid()} of \w+ since \d{{4}}-\d\d-\d\d \d\d:\d\d UTC on \S+ is working on this"

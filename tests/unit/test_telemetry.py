@@ -142,6 +142,10 @@ def says_no_http(connection):
     connection.close()
 
 
+def sampler(devices, url=None):
+    return Sampler(Watched(devices, VLLM, lambda: url and (url, os.getpid())))
+
+
 def rows_of(table, source):
     return table.filter(pc.equal(table["source"], source)).to_pylist()
 
@@ -286,13 +290,15 @@ def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[
         # all CPUs are the server's; its threads wait for each other and for nobody else
         ({0: 10, 1: 10}, (19, 6), (1, 1), (), 0),
         # others have a tenth of them, and 6 s of its waiting are its own
-        ({0: 10, 1: 10}, (17, 6), (1, 1), (), 100 * 2 / 18),
+        ({0: 10, 1: 10}, (17, 6), (1, 1), (), 10),
         # others have most of the machine, but it hardly waits
         ({0: 10, 1: 10}, (2, 0.1), (1, 0.1), (), 2),
         # a sibling has CPU 1, the server its own, and the client waits for nobody
         ({0: 8, 1: 10}, (8, 0.5), (0.1, 0), (0,), 0),
         # another program is on the server's CPU
         ({0: 10, 1: 0}, (6, 4), (0, 0), (0,), 40),
+        # many threads wait for most of two CPUs: never more than all of their time
+        ({0: 10, 1: 10}, (1, 60), (0, 0), (), 95),
     ],
 )
 def test_delay_is_waiting_for_cpus_that_others_had(busy, server, client, pinned, delayed_percent, monkeypatch):
@@ -302,7 +308,7 @@ def test_delay_is_waiting_for_cpus_that_others_had(busy, server, client, pinned,
         each.metric: each.value for each in machine_source._waits(before, now, frozenset(pinned), sees_server=True)
     }
     assert found["delayed_percent"] == pytest.approx(delayed_percent)
-    assert found["server_waited_percent"] == pytest.approx(10 * server[1])
+    assert found["server_waited_percent"] == pytest.approx(100 * server[1] / max(10, sum(server)))
 
 
 WAIT = """
@@ -340,42 +346,41 @@ def test_a_program_on_the_same_cpu_delays_and_the_workflow_s_own_is_named():
     ids=["hangs", "trickles", "no HTTP", "not found", "not Prometheus"],
 )
 def test_a_server_that_does_not_tell_is_left_out_and_said_once(answer, capfd):
-    with listening(answer) as url, Sampler([CPU], lambda: (url, os.getpid()), VLLM) as sampling:
-        sampling.round(0)
+    with listening(answer) as url, sampler([CPU], url) as sampling:
         sampling.sample_now()
         sampling.sample_now()
-        table = sampling.table({})
+    table = sampling.table(0)
     assert rows_of(table, "server") == []
     assert len({row["time_s"] for row in rows_of(table, "psutil")}) >= 2
-    assert capfd.readouterr().err.count("telemetry: a reading of server failed") == 1
+    assert capfd.readouterr().err.count("telemetry: server cannot be read") == 1
+
+
+def test_a_reading_that_fails_beside_others_or_as_the_load_ends_is_no_message(capfd):
+    said = iter([answers(PAGE), hangs])
+    with listening(lambda connection: next(said)(connection)) as url, sampler([CPU], url) as sampling:
+        sampling.sample_now()
+        sampling.sample_now()
+    with pytest.raises(KeyboardInterrupt), listening(hangs) as url, sampler([CPU], url) as sampling:
+        sampling.sample_now()
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == ""
 
 
 def test_a_server_that_hangs_delays_no_other_source(monkeypatch):
     monkeypatch.setattr(telemetry, "INTERVAL_S", 0.02)
-    with listening(hangs) as url, Sampler([CPU], lambda: (url, os.getpid()), VLLM) as sampling:
-        sampling.round(0)
+    with listening(hangs) as url, sampler([CPU], url) as sampling:
         sampling.sample_now()  # until the server's time is over
-        table = sampling.table({})
+        table = sampling.table(0)
     assert len({row["time_s"] for row in rows_of(table, "psutil")}) >= 5
 
 
 def test_times_are_on_the_rounds_clock():
-    """What is read before a round begins is dropped; a round's zero is its load's, or its mark."""
-    with Sampler(DEVICES.get("cpu").find(), lambda: None, VLLM) as sampling:
-        sampling.sample_now()
-        sampling.round(0)
-        sampling.sample_now()
-        sampling.round(1)
+    with sampler(DEVICES.get("cpu").find()) as sampling:
         sampling.sample_now()
         origin = time.monotonic()
         sampling.sample_now()
-    table = sampling.table({1: origin})
-    assert table.schema == schemas.TELEMETRY
-    times = {number: [] for number in (0, 1)}
-    for row in rows_of(table, "psutil"):
-        if row["metric"] == "memory_used_bytes":
-            times[row["round"]].append(row["time_s"])
-    assert len(times[0]) == 1
-    assert times[0][0] >= 0
-    assert len(times[1]) == 2
-    assert times[1][0] < 0 <= times[1][1]
+    assert sampling.table(0).schema == schemas.TELEMETRY
+    assert all(row["time_s"] >= 0 for row in rows_of(sampling.table(0), "psutil"))
+    rows = [row for row in rows_of(sampling.table(1, origin), "psutil") if row["metric"] == "memory_used_bytes"]
+    assert [row["round"] for row in rows] == [1, 1]
+    assert rows[0]["time_s"] < 0 <= rows[1]["time_s"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
 from device_tools import DATA
 
@@ -72,20 +70,3 @@ def test_ways_and_cpus(sample, one, other, way, cpus):
 )
 def test_neighbours_are_chosen(sample, free, count, chosen):
     assert read(sample).choose(list(free), count) == list(chosen)
-
-
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_no_other_set_is_closer(sample):
-    topology = read(sample)
-    everything = list(labels(sample).values())
-
-    def apart(keys) -> tuple[int, int]:
-        ways = [topology.distance(one, other) for one, other in combinations(keys, 2)]
-        return max(ways, default=0), sum(ways)
-
-    for size in range(1, len(everything) + 1):
-        for free in combinations(everything, size):
-            for count in range(1, size + 1):
-                chosen = topology.choose(free, count)
-                assert len(set(chosen)) == count
-                assert apart(chosen) == min(map(apart, combinations(free, count)))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from made_run import REQUESTS, ROUNDS, TEMPLATE_TOKENS, evidence, records, spec, telemetry
 
-from servelab.measure.clients import LoadStats
+from servelab.measure.load import LoadStats
 from servelab.metrics.tables import schemas
 from servelab.results.checks import CHECKS, Evidence, check_run, verdict
 from servelab.results.physical_limit import PhysicalLimit

@@ -23,7 +23,8 @@ from servelab.core.run_spec import (
     WorkloadSpec,
 )
 from servelab.engines.endpoint import Asked
-from servelab.measure.clients import CLIENTS, LoadStats, client_of
+from servelab.measure.clients import CLIENTS, client_of
+from servelab.measure.load import LoadStats
 from servelab.metrics.capacity import UNITS, CapacityStep, find_capacity, judge, next_load
 from servelab.metrics.definitions import METRICS, RunData, slo_metrics, summarise, summarise_rounds
 from servelab.metrics.statistics import Interval, mean_ci95

@@ -18,9 +18,9 @@ from servelab.assets.workloads import generator, table
 from servelab.core.credentials import without_key
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.processes import Supervised, last_text
-from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.clients import CLIENTS
 from servelab.measure.inputs import CLIENT_SLACK_S
-from servelab.measure.load import LoadPlan
+from servelab.measure.load import LoadPlan, LoadResult
 from servelab.measure.outcome import failed_requests
 from servelab.measure.session import warmup_plan
 from servelab.metrics.tables import schemas

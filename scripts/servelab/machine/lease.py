@@ -31,7 +31,7 @@ from servelab.core.identity import content_id
 from servelab.core.result_lock import holder_text
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Topology, numa_node
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Topology
 
 PORTS = range(20000, 22000)
 """Below the ports that Linux gives to outgoing connections (32768 and above), which may be in use at any moment."""
@@ -145,7 +145,6 @@ class PlacedDevice(JsonPart):
     index: str = Field(description="Its number in the environment variable that selects devices.")
     key: str = Field(description="Its name for locks, the same for every process of the machine.")
     cpus: str | None = Field(description="CPUs close to it, such as `0-23,48-71`; null if unknown.")
-    numa_node: int | None = Field(description="Its NUMA node; null if unknown.")
 
 
 class Batch(JsonPart):
@@ -228,12 +227,7 @@ class Lease:
         }
         return DevicePlacement(
             devices=[
-                PlacedDevice(
-                    index=device.index,
-                    key=device.key,
-                    cpus=(near := self.topology.cpus.get(device.key)),
-                    numa_node=numa_node(near),
-                )
+                PlacedDevice(index=device.index, key=device.key, cpus=self.topology.cpus.get(device.key))
                 for device in self.devices
             ],
             ways=dict(sorted(ways.items())),

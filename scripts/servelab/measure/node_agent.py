@@ -33,6 +33,7 @@ from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
 from servelab.measure.inputs import devices_of, interface_of, this_machine
 from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.node_check import check_node
+from servelab.measure.run_files import ManifestNode
 
 
 class _Agent:
@@ -63,9 +64,9 @@ class _Agent:
         self._part = self._whole.part(count)
         return {
             "variables": self._part.environment,
-            "devices": [device.model_dump(mode="json") for device in devices_of(self._part)],
-            "placement": self._part.placement().model_dump(mode="json"),
-            "machine": this_machine().model_dump(mode="json"),
+            "node": ManifestNode(
+                devices=devices_of(self._part), placement=self._part.placement(), machine=this_machine()
+            ).model_dump(mode="json"),
         }
 
     def port(self) -> dict[str, Any]:

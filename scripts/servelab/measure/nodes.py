@@ -30,26 +30,14 @@ from servelab.engines.adapters import Engine
 from servelab.engines.server_to_start import Serve, Span
 from servelab.machine.allocations import Allocation
 from servelab.machine.device_names import WantedDevices
-from servelab.machine.lease import DevicePlacement
 from servelab.measure.inputs import interface_of
 from servelab.measure.interrupts import COORDINATOR
-from servelab.measure.run_files import ManifestDevice, MeasuringMachine
+from servelab.measure.run_files import ManifestNode
 
 _ANSWER_S = 120.0
 """Time for an answer. Most take milliseconds; a step of a busy cluster may take a minute to start."""
 _END_S = 30.0
 _PACKAGES = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True)
-class Used:
-    """What another node has for a configuration's servers."""
-
-    variables: Mapping[str, str]
-    """Environment variables that make an engine use its devices and no others."""
-    devices: list[ManifestDevice]
-    placement: DevicePlacement
-    machine: MeasuringMachine
 
 
 class OtherNode:
@@ -86,12 +74,10 @@ class OtherNode:
         )
         self.interface = answer["interface"]
 
-    def use(self, count: int) -> Used:
-        """Chooses the devices of the next starts."""
+    def use(self, count: int) -> tuple[dict[str, str], ManifestNode]:
+        """Chooses the devices of the next starts: variables that make an engine use no others, and what is there."""
         answer = self.ask("use", count=count)
-        devices = [ManifestDevice.model_validate(device) for device in answer["devices"]]
-        placement = DevicePlacement.model_validate(answer["placement"])
-        return Used(answer["variables"], devices, placement, MeasuringMachine.model_validate(answer["machine"]))
+        return answer["variables"], ManifestNode.model_validate(answer["node"])
 
     def port(self) -> int:
         """A loopback port there for the next start."""
@@ -267,7 +253,9 @@ class NodePart:
     """One other node's part."""
 
     node: OtherNode
-    used: Used
+    shown: Mapping[str, str]
+    """Environment variables that make an engine use its devices and no others."""
+    used: ManifestNode
     log: Path
     log_from: int = 0
     """Bytes of its log before the last start."""
@@ -287,7 +275,7 @@ class NodeParts:
         self.addresses = (nodes.address, *(node.address for node in nodes.others))
         """Of all nodes, by rank."""
         self.parts = [
-            NodePart(node, node.use(per_node), folder / f"server-node{rank}.log")
+            NodePart(node, *node.use(per_node), folder / f"server-node{rank}.log")
             for rank, node in enumerate(nodes.others, start=1)
         ]
         for part in self.parts:
@@ -310,7 +298,7 @@ class NodeParts:
             span = replace(serve.span, rank=rank, interface=part.node.interface)
             of_part = replace(serve, more_ports=(), span=span)
             node = self._engine.node_environment(span)
-            own = {**node, **variables, **part.used.variables, **self._engine.environment(of_part)}
+            own = {**node, **variables, **part.shown, **self._engine.environment(of_part)}
             part.log_from = part.lines_from = part.log.stat().st_size
             command: list[str] = []
             if self._launcher is None:

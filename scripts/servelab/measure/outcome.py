@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from servelab.assets.model_work import ModelWork
 from servelab.core.credentials import without_credentials
 from servelab.core.identity import run_id
 from servelab.core.processes import lines_at_ends
@@ -23,8 +23,7 @@ from servelab.core.run_spec import RunSpec
 from servelab.core.seal import seal_of
 from servelab.machine.cpu import CpuSettings
 from servelab.machine.devices.cpu import KEY
-from servelab.machine.rates import DeviceRates
-from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.load import LoadResult, LoadStats
 from servelab.measure.run_files import PlaceFacts, RunManifest, RunStatus
 from servelab.measure.server import CandidateFailed
 from servelab.metrics.capacity import CapacityStep, capacity_values, is_saturated
@@ -72,6 +71,11 @@ def _number(value: float | None) -> str | None:
 @dataclass
 class Outcome:
     """Results of one attempt at a run."""
+
+    attempts: int = 0
+    """How many there were, with this one; 0 if nothing was sent."""
+    disturbed: str | None = None
+    """What disturbed it; None if nothing did."""
 
     records: list[pa.Table] = field(default_factory=list)
     telemetry: list[pa.Table] = field(default_factory=list)
@@ -137,25 +141,13 @@ class Outcome:
         return delay_of(loaded)
 
 
-@dataclass(frozen=True)
-class Accounts:
-    """What a run's status says besides its outcome."""
+def write_run(folder: Path, spec: RunSpec, outcome: Outcome, started_at: datetime, **accounts: Any) -> RunStatus:
+    """Writes the files of a finished run, and last `status.json`, which seals them; returns the status.
 
-    job_id: str
-    attempts: int
-    disturbed: str | None
-    accelerator_s: float
-    started_at: datetime
-    work: ModelWork | None = None
-    """What the model needs for a token at least, as far as it is known."""
-    rates: DeviceRates | None = None
-    """Rates of the devices, if they had to be measured."""
-
-
-def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
-    """Writes the files of a finished run, and last `status.json`, which seals them; returns the status."""
+    `accounts` are further values of the status: the job, and what its devices are.
+    """
     assert outcome.manifest is not None
-    ended = status(spec, outcome, accounts)
+    ended = status(spec, outcome, started_at, **accounts)
     spec.write(folder / "spec.json")
     outcome.manifest.write(folder / "manifest.json")
     pq.write_table(outcome.table(), folder / "requests.parquet")
@@ -176,7 +168,7 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts)
     return sealed
 
 
-def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
+def status(spec: RunSpec, outcome: Outcome, started_at: datetime, **accounts: Any) -> RunStatus:
     """The status of a run that has ended now."""
     records, failure, delay = outcome.table(), outcome.failure, outcome.delay()
     failed = records.num_rows - records["error"].null_count
@@ -197,19 +189,16 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         client_rounds=outcome.client_rounds,
         server_starts=None if outcome.manifest and outcome.manifest.endpoint else len(set(outcome.served_by)),
         start_id=outcome.start_id,
-        job_id=accounts.job_id,
-        attempts=accounts.attempts,
+        attempts=outcome.attempts,
         place=outcome.manifest and place_of(outcome.manifest),
-        work=accounts.work,
-        rates=accounts.rates,
-        disturbed=accounts.disturbed,
-        others_percent=delay.others_percent if accounts.disturbed and delay else None,
+        disturbed=outcome.disturbed,
+        others_percent=delay.others_percent if outcome.disturbed and delay else None,
         startup_s=outcome.startup_s,
         weights_cached_share=outcome.weights_cached_share,
         load_s=sum(ends),
-        accelerator_s=accounts.accelerator_s,
-        started_at=accounts.started_at.isoformat(timespec="seconds"),
+        started_at=started_at.isoformat(timespec="seconds"),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        **accounts,
     )
 
 

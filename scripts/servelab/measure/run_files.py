@@ -208,9 +208,9 @@ class ManifestNode(JsonPart):
     """Another node of a run on several nodes."""
 
     command: list[str] = Field(
-        description="Command of its part of the server; empty where the first node's command starts it."
+        [], description="Command of its part of the server; empty where the first node's command starts it."
     )
-    environment_variables: dict[str, str] = Field(description="Environment variables set for its part.")
+    environment_variables: dict[str, str] = Field({}, description="Environment variables set for its part.")
     devices: list[ManifestDevice] = Field(description="Accelerators that the run had there.")
     placement: DevicePlacement
     machine: MeasuringMachine

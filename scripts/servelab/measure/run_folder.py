@@ -15,12 +15,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -41,7 +41,6 @@ from servelab.measure.run_files import (
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
-    ManifestNode,
     ManifestShell,
     ManifestWorkload,
     RunManifest,
@@ -253,8 +252,7 @@ def make_manifest(
             lock_sha256=environment.lock_sha256,
             packages=environment.packages,
         ),
-        command=[_named(_relative(part), addresses) for part in launch.command],
-        environment_variables={name: _named(value, addresses) for name, value in launch.variables.items()},
+        **_started(launch.command, launch.variables, addresses),
         shell=ManifestShell(
             passed=sorted(launch.shell.passed), needed=sorted(launch.shell.needed), kept_out=launch.shell.kept_out
         ),
@@ -267,15 +265,7 @@ def make_manifest(
         git=git_state(Path(__file__).parent),
         endpoint=endpoint,
         other_nodes=[
-            ManifestNode(
-                command=[_named(_relative(word), addresses) for word in part.command],
-                environment_variables={
-                    name: _named(value, addresses) for name, value in (part.variables or {}).items()
-                },
-                devices=part.used.devices,
-                placement=part.used.placement,
-                machine=part.used.machine,
-            )
+            part.used.model_copy(update=_started(part.command, part.variables or {}, addresses))
             for part in (parts.parts if parts else ())
         ],
     )
@@ -296,6 +286,14 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _started(command: Sequence[str], variables: Mapping[str, str], addresses: Sequence[str]) -> dict[str, Any]:
+    """A command and its variables as a manifest has them."""
+    return {
+        "command": [_named(_relative(word), addresses) for word in command],
+        "environment_variables": {name: _named(value, addresses) for name, value in variables.items()},
+    }
 
 
 def _named(text: str, addresses: Sequence[str]) -> str:

@@ -23,15 +23,15 @@ from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
-from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.clients import CLIENTS
 from servelab.measure.first_tokens import FirstTokenQuestions, with_first_tokens
 from servelab.measure.inputs import CLIENT_SLACK_S, RunInputs
-from servelab.measure.load import LoadPlan
+from servelab.measure.load import LoadPlan, LoadResult
 from servelab.measure.nodes import NodeParts, Nodes
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
 from servelab.measure.run_folder import make_manifest
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
-from servelab.measure.telemetry import Sampler
+from servelab.measure.telemetry import Sampler, Watched
 from servelab.measure.visited import VisitedServer
 from servelab.metrics.capacity import BELOW_INCUMBENT, UNITS, find_capacity, judge, next_load
 from servelab.metrics.definitions import round_values
@@ -116,7 +116,8 @@ class Session:
         """
         self._leased, self._folder, self._engine, self._nodes = leased, folder, inputs.engine, nodes
         self._failed_start: CandidateFailed | None = None
-        self._reported_failures: set[str] = set()
+        self._unread: set[str] = set()
+        """Sources of telemetry that cannot be read, as was said."""
         self.log = folder / "server.log"
         """Output of all server starts."""
         self.log.touch()
@@ -212,18 +213,15 @@ class Session:
             outcome.logs_from = self.server.logs_from
         outcome.served_by.append(self.server.start_id)
         elsewhere = inputs.spec.hardware.count - inputs.spec.hardware.per_node
-        leased, reported = self._leased, self._reported_failures
-        sampler = Sampler(leased.devices, self._serving, self._engine, reported, elsewhere, leased.cpus)
-        origins: dict[int, float] = {}
+        watched = Watched(self._leased.devices, self._engine, self._serving, elsewhere, self._leased.cpus)
+        sampler, origin = Sampler(watched, self._unread), None
         try:
             with sampler:
-                sampler.round(number)
                 until = time.monotonic() + inputs.spec.protocol.round_timeout_s
                 result = self._load_round(inputs, work, number, sampler)
-            if result.stats.origin_monotonic_s is not None:
-                origins[number] = result.stats.origin_monotonic_s
+                origin = result.stats.origin_monotonic_s
         finally:
-            outcome.telemetry.append(sampler.table(origins))
+            outcome.telemetry.append(sampler.table(number, origin))
         outcome.records.append(result.records)
         outcome.client_rounds.append(result.stats)
         check_served(result, inputs.spec)

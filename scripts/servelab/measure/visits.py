@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from servelab.core.credentials import shell_variables
@@ -31,7 +30,7 @@ from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, visit_id
 from servelab.measure.node_check import check_node, healthy
 from servelab.measure.nodes import Nodes, other_nodes
-from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
+from servelab.measure.outcome import Outcome, failed_requests, log_line, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
 from servelab.measure.server import Killed
@@ -75,16 +74,7 @@ _OF_THE_LOAD = ("saturated", "round_timeout", "requests_failed", "slo_missed", "
 """Failures that a busy machine may have caused."""
 
 
-class KeptAttempt(NamedTuple):
-    """The attempt that is kept."""
-
-    outcome: Outcome
-    attempts: int
-    disturbed: str | None
-    """What disturbed the kept attempt; None if nothing."""
-
-
-def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Callable[[], None]) -> KeptAttempt:
+def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Callable[[], None]) -> Outcome:
     """Calls `attempt` until it gives a fair result or must not be repeated; keeps the last one.
 
     - If the server may have been killed from outside, once more on another server start (`restart`).
@@ -117,7 +107,8 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
         log_line(f"measured again ({cause}): {outcome.failure or failed_requests(outcome.table()) or disturbed}")
         if cause != "disturbed" or outcome.failure:
             restart()
-    return KeptAttempt(outcome, attempts, disturbed)
+    outcome.attempts, outcome.disturbed = attempts, disturbed
+    return outcome
 
 
 def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
@@ -244,16 +235,14 @@ class _Job:
         started_at = datetime.now(UTC)
         if why := saturated.below(inputs.spec):
             log_line(why)
-            kept = KeptAttempt(session.leave_out(inputs, why), attempts=0, disturbed=None)
+            outcome = session.leave_out(inputs, why)
         else:
-            kept = measure_fairly(inputs.spec, lambda: session.measure(inputs, work), session.restart_later)
-            saturated.note(inputs.spec, kept.outcome)
+            outcome = measure_fairly(inputs.spec, lambda: session.measure(inputs, work), session.restart_later)
+            saturated.note(inputs.spec, outcome)
         if is_last:
             session.stop()  # the time that it takes is the run's too
         now = time.monotonic()
         accelerator_s = (now - self._counted_to) * len(self._leased.devices) * inputs.spec.hardware.nodes
-        accounts = Accounts(
-            self._id, kept.attempts, kept.disturbed, accelerator_s, started_at, inputs.model.work, self._rates
-        )
-        write_run(work, inputs.spec, kept.outcome, accounts)
+        accounts = {"job_id": self._id, "accelerator_s": accelerator_s, "work": inputs.model.work, "rates": self._rates}
+        write_run(work, inputs.spec, outcome, started_at, **accounts)
         self._counted_to = now

@@ -168,7 +168,8 @@ def delay_of(loaded: RecordArray) -> Delay | None:
         return None
     is_seen = not np.isnan(delayed)
     sees_server = not np.isnan(_worst_round(loaded, "server_waited_percent"))
-    return Delay(delayed if is_seen else taken, taken, float(np.nansum([siblings])), is_seen, sees_server)
+    # the telemetry of former versions had the sum over all threads, which may be more than the time
+    return Delay(min(delayed, 100.0) if is_seen else taken, taken, float(np.nansum([siblings])), is_seen, sees_server)
 
 
 def _worst_round(loaded: RecordArray, metric: str) -> float:

@@ -20,7 +20,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
-from servelab.machine.devices.elsewhere import RemoteDevices
+from servelab.machine.devices.cpu import RemoteDevices
 from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.objective import PERCENTILES, allowed_share, observations_needed

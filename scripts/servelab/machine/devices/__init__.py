@@ -66,25 +66,14 @@ class Topology:
 
         Sets are compared by their largest distance, then by the sum of distances. Among equal sets it takes the one
         farthest from the remaining devices, so that close devices stay together for the next run, then the first in
-        order. If there are too many sets to try (cores of a large processor), it tries one per device: the set that
-        starts there and adds the nearest device each time.
+        order. If there are too many sets to try (cores of a large processor), it tries those that are next to each
+        other in the list.
         """
         far = [[self.distance(one, other) for other in free] for one in free]
         tried: Iterable[Sequence[int]] = combinations(range(len(free)), count)
         if comb(len(free), count) > _MOST_TRIED:
-            tried = [_grown(far, first, count) for first in range(len(free))]
+            tried = [range(first, first + count) for first in range(len(free) - count + 1)]
         return [free[index] for index in min(tried, key=lambda chosen: _rank(far, chosen))]
-
-
-def _grown(far: Sequence[Sequence[int]], first: int, count: int) -> list[int]:
-    chosen = [first]
-    added = {i: (way, way) for i, way in enumerate(far[first]) if i != first}
-    while len(chosen) < count:
-        nearest = min(added, key=lambda i: added[i])
-        chosen.append(nearest)
-        del added[nearest]
-        added = {i: (max(most, far[nearest][i]), total + far[nearest][i]) for i, (most, total) in added.items()}
-    return sorted(chosen)
 
 
 def _rank(far: Sequence[Sequence[int]], chosen: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
@@ -124,13 +113,6 @@ def numbers(ranges: str) -> list[int]:
     """The numbers in `0-2,7`; parts of another form are ignored."""
     found = re.findall(r"(?<![\w-])(\d{1,5})(?:-(\d{1,5}))?(?![\w-])", ranges)
     return [number for low, high in found for number in range(int(low), int(high or low) + 1)]
-
-
-def numa_node(cpus: str | None, nodes: Path = _NODES) -> int | None:
-    """The NUMA node of CPUs such as `0-23,48-71`; None if they belong to several nodes or the node is unknown."""
-    wanted = set(numbers(cpus or ""))
-    found = [node for node, of_node in numa_nodes(nodes).items() if wanted.intersection(numbers(of_node))]
-    return found[0] if len(found) == 1 else None
 
 
 def numa_nodes(nodes: Path = _NODES) -> dict[int, str]:

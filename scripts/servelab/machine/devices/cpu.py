@@ -1,20 +1,30 @@
-"""The whole machine: all its CPUs and its memory, for one run at a time."""
+"""Devices that no vendor's tool lists: the whole machine, its cores, and accelerators of another machine.
+
+Simultaneous runs on cores of one machine still share memory bandwidth, caches and clock headroom, which limit a server
+of a large model. If a figure must not depend on other runs, compare candidates on the whole machine (`cpu`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
 from servelab.machine.cpu import cpu_model, cpu_rates
-from servelab.machine.devices import DEVICES, Device, DeviceKind
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, Topology, numa_nodes, numbers
 from servelab.machine.rates import DeviceRates
 
 KEY = "cpu"
+_CPUS = Path("/sys/devices/system/cpu")
+_CORES_OF_ONE_FOR_CLIENTS = 8
+_MOST_ELSEWHERE = 64
+"""Accelerators that one server may have."""
 
 
 class Cpu(DeviceKind):
-    """All CPUs and the memory of the machine."""
+    """All CPUs and the memory of the machine, for one run at a time."""
 
     name = "cpu"
     words = ("cpu",)
@@ -28,4 +38,61 @@ class Cpu(DeviceKind):
         return cpu_rates([])
 
 
-DEVICES.register("cpu", Cpu())
+class CpuCores(DeviceKind):
+    """Cores with all their hardware threads, from the CPUs that this process may use.
+
+    One core in eight is reserved for load clients and the rest of the system.
+    """
+
+    name = "cpu-cores"
+    words = ("cpu", "core", "cores")
+
+    def find(self) -> list[Device]:
+        """See `DeviceKind.find`."""
+        cores = _cores(os.sched_getaffinity(0))
+        kept = -(-len(cores) // _CORES_OF_ONE_FOR_CLIENTS) if len(cores) > 1 else 0
+        name = cpu_model()
+        return [Device(str(c[0]), key=f"core-{c[0]}", name=name, cpus=c, within=KEY) for c in cores[kept:]]
+
+    def topology(self, devices: Sequence[Device]) -> Topology:
+        """See `DeviceKind.topology`: cores of one NUMA node are neighbours."""
+        nodes = {cpu: cpus for cpus in numa_nodes().values() for cpu in numbers(cpus)}
+        return Topology(cpus={device.key: nodes[device.cpus[0]] for device in devices if device.cpus[0] in nodes})
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
+        cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
+        return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
+
+    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
+        """See `DeviceKind.measured_rates`."""
+        return cpu_rates([cpu for device in devices for cpu in device.cpus])
+
+    def threads(self, cores: int, count: int) -> int:
+        """See `DeviceKind.threads`."""
+        return min(cores, count)
+
+
+def _cores(cpus: set[int]) -> list[tuple[int, ...]]:
+    """The CPUs of each core, sorted; each CPU counts as a core if the kernel does not list siblings."""
+    cores = set()
+    for cpu in cpus:
+        siblings = _CPUS / f"cpu{cpu}/topology/thread_siblings_list"
+        listed = numbers(siblings.read_text(encoding="ascii")) if siblings.exists() else [cpu]
+        cores.add(tuple(sorted(cpus.intersection(listed) | {cpu})))
+    return sorted(cores)
+
+
+class RemoteDevices(DeviceKind):
+    """As many accelerators as a study says, of a server that already runs: they are never looked at or reserved."""
+
+    name = "elsewhere"
+
+    def find(self) -> list[Device]:
+        """See `DeviceKind.find`; what is there is not known."""
+        names = range(_MOST_ELSEWHERE)
+        return [Device(index=str(n), key=f"elsewhere-{n}", name="elsewhere", is_seen=False) for n in names]
+
+
+for _kind in (Cpu(), CpuCores(), RemoteDevices()):
+    DEVICES.register(_kind.name, _kind)

@@ -7,28 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
-
 from servelab.core.registry import Registry
 from servelab.core.run_spec import ClientSpec, ProtocolSpec
-from servelab.measure.load import LoadPlan, LoadStats
-
-__all__ = ["CLIENTS", "Client", "LoadResult", "LoadStats"]
-
-
-@dataclass(frozen=True)
-class LoadResult:
-    """Result of a round of load."""
-
-    records: pa.Table
-    """`schemas.RUN_REQUESTS`, one row per request that was due."""
-    stats: LoadStats
-    answers: pa.Table | None = None
-    """`schemas.RUN_ANSWERS`, of a plan that keeps them."""
+from servelab.measure.load import LoadPlan, LoadResult
 
 
 class Client(ABC):

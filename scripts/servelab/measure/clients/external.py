@@ -15,8 +15,8 @@ import pyarrow as pa
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
-from servelab.measure.clients import Client, LoadResult, LoadStats
-from servelab.measure.load import LoadPlan
+from servelab.measure.clients import Client
+from servelab.measure.load import LoadPlan, LoadResult, LoadStats
 from servelab.measure.load.requests import read_workload
 from servelab.metrics.tables import schemas
 

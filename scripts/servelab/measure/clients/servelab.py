@@ -1,4 +1,4 @@
-"""Servelab's own load client, `python -m servelab.measure.load`."""
+"""Servelab's own load client, `python -m servelab.measure.load.sender`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from servelab.core.errors import ServelabError
-from servelab.measure.clients import CLIENTS, Client, LoadResult, LoadStats
-from servelab.measure.load import LoadPlan
+from servelab.measure.clients import CLIENTS, Client
+from servelab.measure.load import LoadPlan, LoadResult, LoadStats
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_arrow
 
@@ -28,8 +28,7 @@ class ServelabClient(Client):
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""
         (folder / "load.json").write_text(plan.model_dump_json(), encoding="utf-8")
-        load = str(folder / "load.json")
-        return [str(python), "-m", "servelab.measure.load", "--load", load, "--output", str(folder)]
+        return [str(python), "-m", "servelab.measure.load.sender", str(folder / "load.json"), str(folder)]
 
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """See `Client.read`."""

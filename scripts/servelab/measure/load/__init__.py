@@ -1,21 +1,21 @@
 """What load to send to a server and when (`LoadPlan`), and Servelab's own client that sends it.
 
-`requests` (bodies, arrival times) → `sender` (one or more processes, each an event `loop` with one `exchange` per
-request) → `stream` (the events of an answer) → `records`. See docs/load.md.
+`requests` (bodies, arrival times) → `sender` (one or more processes, each an event `loop` with `connections`) →
+`records` (what the answers hold). See docs/load.md.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
 from servelab.core.files import JsonPart
 from servelab.core.run_spec import Arrivals, Strict
-
-Endpoint = Literal["chat", "completions"]
 
 RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "temperature")
 """Fields of a request that the client sets."""
@@ -28,7 +28,7 @@ class LoadPlan(Strict):
     api_key_env: str | None = Field(
         None, description="Name of the environment variable with the key that is sent as `Authorization: Bearer …`."
     )
-    endpoint: Endpoint = Field(description="`chat` sends text to `/v1/chat/completions`.")
+    endpoint: Literal["chat", "completions"] = Field(description="`chat` sends text to `/v1/chat/completions`.")
     model: str = Field(description="Model name to send.")
     requests: Path = Field(description="The workload's `requests.parquet`.")
     tokenizer: Path | None = Field(None, description="The model's tokenizer.json, for clients that tokenize.")
@@ -109,4 +109,12 @@ class LoadStats(JsonPart):
     saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")
 
 
-__all__ = ["Endpoint", "LoadPlan", "LoadStats"]
+@dataclass(frozen=True)
+class LoadResult:
+    """Result of a round of load."""
+
+    records: pa.Table
+    """`schemas.RUN_REQUESTS`, one row per request that was due, in order of arrival."""
+    stats: LoadStats
+    answers: pa.Table | None = None
+    """`schemas.RUN_ANSWERS`, of a plan that keeps them."""

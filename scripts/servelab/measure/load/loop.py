@@ -19,10 +19,20 @@ from functools import partial
 
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import Board, ClockDifference, RequestQueue, clock
-from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
-from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, most_bytes
+from servelab.measure.load.connections import (
+    NO_STAMP,
+    PIECE_BYTES,
+    STAMP_BYTES,
+    Address,
+    Exchange,
+    TlsSocket,
+    most_bytes,
+    open_socket,
+    resolve,
+    trusted,
+)
+from servelab.measure.load.records import read_answer
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
-from servelab.measure.load.stream import read_answer
 
 _READ_BYTES = 1 << 16
 _TICK_S = 0.1

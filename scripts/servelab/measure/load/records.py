@@ -1,23 +1,144 @@
-"""Records of a round: one per exchange, as a table."""
+"""The result of a round: answers as servers stream them (events of the OpenAI API), and a record per request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
-from servelab.core.credentials import without_key
+from servelab.core.credentials import without_credentials, without_key
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import ClockDifference, Floats
-from servelab.measure.load.exchange import Exchange
+from servelab.measure.load.connections import Exchange
 from servelab.measure.load.requests import LoadRequests, read_workload
-from servelab.measure.load.stream import StreamedAnswer, excerpt, read_answer
 from servelab.metrics.tables import schemas
+
+MOST_CHARACTERS = 1 << 16
+"""Characters of an answer that are kept."""
+_DONE = b"[DONE]"
+_REASONED, _SAID = ("reasoning_content", "reasoning"), ("content", "text")
+"""Fields of a piece that hold text."""
+_EXCERPT = 300
+_MOST_TOKENS = 1 << 31
+_MOST_REASON = 64
+"""Characters of a finish reason."""
+
+
+@dataclass
+class StreamedAnswer:
+    """Content of a streamed answer."""
+
+    token_ends: list[int] = field(default_factory=list)
+    """Bytes of the body up to the end of each event that carries a token."""
+    text: str = ""
+    """At most `MOST_CHARACTERS` of the text; the reasoning of a piece comes before what it answers."""
+    said: str = ""
+    """The same without reasoning: what the next turn of a conversation repeats."""
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    done: bool = False
+    """Whether the closing `[DONE]` arrived."""
+    error: str | None = None
+
+    def token_times(
+        self, stamps: Sequence[float] | npt.NDArray[Any], ends: Sequence[int] | npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
+        """Arrival of each event that carries a token; the body's bytes up to `ends[i]` had arrived at `stamps[i]`."""
+        pieces = np.searchsorted(np.asarray(ends, dtype=np.int64), np.asarray(self.token_ends, dtype=np.int64))
+        return np.asarray(stamps, dtype=np.float64)[pieces]
+
+
+def read_answer(body: bytes) -> StreamedAnswer:
+    """The answer in a body of server-sent events. Reading stops at an event that cannot be read; `error` says so."""
+    answer = StreamedAnswer()
+    text: list[str] = []
+    said: list[str] = []
+    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
+    position = 0
+    for block in body.split(separator)[:-1]:  # no complete event follows the last separator
+        position += len(block) + len(separator)
+        if (data := _data(block)) is None:
+            continue
+        if data == _DONE:
+            answer.done = True
+            break
+        try:
+            event = orjson.loads(data)
+            if event.get("error"):
+                answer.error = f"server_error: {excerpt(data)}"
+                break
+            if choices := event.get("choices"):
+                if _carries_token(choices, answer):
+                    answer.token_ends.append(position)
+                piece = choices[0].get("delta", choices[0])
+                text += _texts(piece, _REASONED + _SAID)
+                said += _texts(piece, _SAID)
+            if usage := event.get("usage"):
+                _read_usage(usage, answer)
+        except (orjson.JSONDecodeError, AttributeError, LookupError, TypeError):
+            answer.error = f"broken_event: {excerpt(data)}"
+            break
+    answer.text, answer.said = ("".join(parts)[:MOST_CHARACTERS] for parts in (text, said))
+    return answer
+
+
+def excerpt(body: bytes) -> str:
+    """The start of a body on one line, for an error: the server's message if it has one, without credentials."""
+    try:
+        error = orjson.loads(body)["error"]
+        text = error["message"] if isinstance(error, dict) else error
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        text = body[: 4 * _EXCERPT].decode(errors="replace")
+    shown = " ".join(without_credentials(str(text)[: 4 * _EXCERPT]).split())[:_EXCERPT]
+    return "".join(character if character.isprintable() else "�" for character in shown)
+
+
+def _data(block: bytes) -> bytes | None:
+    """An event's data; None for a comment or an event without data."""
+    if block.startswith(b"data:") and b"\n" not in block and b"\r" not in block:
+        return block[5:].removeprefix(b" ")
+    data = [line[5:].removeprefix(b" ") for line in block.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(data) if data else None
+
+
+def _texts(piece: dict[str, Any], fields: Sequence[str]) -> list[str]:
+    return [text for name in fields if isinstance(text := piece.get(name), str)]
+
+
+def _carries_token(choices: list[dict[str, Any]], answer: StreamedAnswer) -> bool:
+    """Whether an event has text, or empty text that is no start or end; notes the finish reason."""
+    carries = False
+    for choice in choices:
+        piece, reason = choice.get("delta", choice), choice.get("finish_reason")
+        if reason is not None and (not isinstance(reason, str) or len(reason) > _MOST_REASON):
+            raise TypeError
+        answer.finish_reason = reason or answer.finish_reason
+        texts = [piece.get(name) for name in _REASONED + _SAID]
+        carries |= any(texts) or ("" in texts and not piece.get("role") and not reason)
+    return carries
+
+
+def _read_usage(usage: dict[str, Any], answer: StreamedAnswer) -> None:
+    answer.input_tokens = _count(usage["prompt_tokens"])
+    answer.output_tokens = _count(usage["completion_tokens"])
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    answer.cached_tokens = None if cached is None else _count(cached)
+
+
+def _count(value: Any) -> int:
+    """A number of tokens; `TypeError` for anything else, which no table could hold."""
+    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
+        raise TypeError
+    return value
+
 
 ERRORS = {
     "connect_failed": "No connection could be made.",
@@ -37,41 +158,12 @@ ERRORS = {
 }
 """First word of a record's `error`, before a colon → its meaning."""
 
-
-@dataclass(frozen=True)
-class Record:
-    """Result of one request; times are seconds since the start of the round."""
-
-    request: int
-    """Position among the plan's requests."""
-    scheduled_s: float | None = None
-    """When it was due; None for one that was not sent, which has the time of its arrival."""
-    started_s: float | None = None
-    sent_s: float | None = None
-    first_token_s: float | None = None
-    last_token_s: float | None = None
-    end_s: float | None = None
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    chunks: int = 0
-    gaps_ms: npt.NDArray[np.float32] | None = None
-    unread_ms: float | None = None
-    finish_reason: str | None = None
-    http_status: int | None = None
-    error: str | None = None
-    text: str | None = None
-    """The answer, where texts are kept."""
+Record = dict[str, Any]
+"""A request's row of `schemas.RUN_REQUESTS`, with `position` among the plan's requests, and `text` of a kept answer."""
 
 
 def read_exchanges(
-    exchanges: Iterable[Exchange],
-    requests: LoadRequests,
-    difference: ClockDifference,
-    origin: float,
-    *,
-    keep_answers: bool = False,
-    may_be_shorter: bool = False,
+    plan: LoadPlan, exchanges: Iterable[Exchange], requests: LoadRequests, difference: ClockDifference, origin: float
 ) -> tuple[list[Record], Floats]:
     """The records of a process's exchanges, and how long each piece waited to be read, in ms."""
     records, exchanges = [], list(exchanges)
@@ -81,139 +173,97 @@ def read_exchanges(
     unread_ms = 1000 * (read_at - arrivals)
     start = 0
     for exchange, end in zip(exchanges, ends.tolist(), strict=True):
-        pieces = slice(start, end)
-        start = end
         body = bytes(exchange.body)
         if requests.key is not None:
             body = body.replace(requests.key.encode(), b"*" * len(requests.key))  # every other byte stays at its place
             exchange.error = exchange.error and without_key(exchange.error, requests.key)
-        records.append(
-            _record(
-                exchange,
-                body,
-                requests,
-                arrivals[pieces],
-                unread_ms[pieces],
-                origin,
-                keep_answers=keep_answers,
-                may_be_shorter=may_be_shorter,
-            )
-        )
+        record = _answered(plan, exchange, body, requests, arrivals[start:end], origin)
+        record["unread_ms"] = float(unread_ms[start:end].max()) if end > start else None
+        records.append(record)
+        start = end
     return records, unread_ms
 
 
-def _record(
-    exchange: Exchange,
-    body: bytes,
-    requests: LoadRequests,
-    arrivals: Floats,
-    unread_ms: Floats,
-    origin: float,
-    *,
-    keep_answers: bool,
-    may_be_shorter: bool,
+def new_record(plan: LoadPlan, requests: LoadRequests, position: int) -> Record:
+    """What is known of a request before it is sent."""
+    index = int(requests.index[position])
+    return {
+        "position": position,
+        "round": plan.round,
+        "request_index": index,
+        "phase": "settle" if index < plan.settle_requests else "measured",
+        "turn": requests.turn[position],
+        "scheduled_s": requests.scheduled_s[position],
+        "input_tokens_asked": int(requests.input_tokens[position]),
+        "output_tokens_asked": int(requests.output_tokens[position]),
+        "chunks": 0,
+        "chunk_gaps_ms": (),
+    }
+
+
+def _answered(
+    plan: LoadPlan, exchange: Exchange, body: bytes, requests: LoadRequests, arrivals: Floats, origin: float
 ) -> Record:
-    status = exchange.status
-    output_tokens = int(requests.output_tokens[exchange.index])
-    answer = read_answer(body) if status == 200 else StreamedAnswer()
+    """A request's record; times are seconds since the start of the round."""
+    answer = read_answer(body) if exchange.status == 200 else StreamedAnswer()
     times = answer.token_times(arrivals, exchange.ends)
     assert exchange.ended_at is not None
     ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
-    return Record(
-        request=exchange.index,
-        scheduled_s=requests.scheduled_s[exchange.index],
-        started_s=exchange.started_at - origin,
-        sent_s=None if exchange.sent_at is None else exchange.sent_at - origin,
-        first_token_s=float(times[0]) - origin if len(times) else None,
-        last_token_s=float(times[-1]) - origin if len(times) else None,
-        end_s=ended_at - origin,
-        input_tokens=answer.input_tokens,
-        cached_tokens=answer.cached_tokens,
-        output_tokens=answer.output_tokens,
-        chunks=len(times),
-        gaps_ms=(1000 * np.diff(times)).astype(np.float32),
-        unread_ms=float(unread_ms.max()) if len(unread_ms) else None,
-        finish_reason=answer.finish_reason,
-        http_status=status,
-        error=_error(exchange.error, status, body, answer, output_tokens, may_be_shorter=may_be_shorter),
-        text=answer.text if keep_answers and status == 200 else None,
-    )
+    record = new_record(plan, requests, exchange.index)
+    return record | {
+        "started_s": exchange.started_at - origin,
+        "sent_s": None if exchange.sent_at is None else exchange.sent_at - origin,
+        "first_token_s": float(times[0]) - origin if len(times) else None,
+        "last_token_s": float(times[-1]) - origin if len(times) else None,
+        "end_s": ended_at - origin,
+        "input_tokens": answer.input_tokens,
+        "cached_tokens": answer.cached_tokens,
+        "output_tokens": answer.output_tokens,
+        "chunks": len(times),
+        "chunk_gaps_ms": (1000 * np.diff(times)).astype(np.float32),
+        "finish_reason": answer.finish_reason,
+        "http_status": exchange.status,
+        "error": error_of(exchange, body, answer, record["output_tokens_asked"], plan),
+        "text": answer.text if plan.keep_answers and exchange.status == 200 else None,
+    }
 
 
-def _error(
-    error: str | None,
-    status: int | None,
-    body: bytes,
-    answer: StreamedAnswer,
-    output_tokens: int,
-    *,
-    may_be_shorter: bool,
-) -> str | None:
-    """Why the request failed: the earliest cause; None for a success."""
+def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int, plan: LoadPlan) -> str | None:
+    """Why a request failed: the earliest cause; None for a success."""
     # After `[DONE]` a server may end its answer by closing the connection.
-    if error is not None and not (answer.done and error.startswith(("closed_early", "broken_http"))):
-        return answer.error or error
-    if status != 200:
-        return f"http_error: {status} {excerpt(body)}".rstrip()
+    if exchange.error and not (answer.done and exchange.error.startswith(("closed_early", "broken_http"))):
+        return answer.error or exchange.error
+    if exchange.status != 200:
+        return f"http_error: {exchange.status} {excerpt(body)}".rstrip()
     if answer.error:
         return answer.error
     if not answer.done:
         return "no_done: the answer ended without [DONE]"
     if answer.output_tokens is None:
         return "no_usage: the server sent no usage, so the output length cannot be checked"
-    if answer.output_tokens > output_tokens or (answer.output_tokens < output_tokens and not may_be_shorter):
-        return f"output_length: {answer.output_tokens} tokens instead of {output_tokens}"
+    may_be_shorter = plan.keep_answers or plan.natural_stops
+    if answer.output_tokens > asked or (answer.output_tokens < asked and not may_be_shorter):
+        return f"output_length: {answer.output_tokens} tokens instead of {asked}"
     return None
 
 
-def make_table(plan: LoadPlan, requests: LoadRequests, records: list[Record]) -> pa.Table:
+def make_table(records: Sequence[Record]) -> pa.Table:
     """The records as a table of `schemas.RUN_REQUESTS`, in order of arrival."""
-    records = sorted(records, key=lambda record: record.request)
-    rows = np.array([record.request for record in records], dtype=np.int64)
-    index = requests.index[rows]
-    columns: dict[str, Any] = {
-        "round": np.full(len(rows), plan.round, dtype=np.int32),
-        "request_index": index,
-        "phase": ["settle" if position < plan.settle_requests else "measured" for position in index.tolist()],
-        "turn": [requests.turn[request] for request in rows.tolist()],
-        "scheduled_s": [
-            requests.scheduled_s[record.request] if record.scheduled_s is None else record.scheduled_s
-            for record in records
-        ],
-        "input_tokens_asked": requests.input_tokens[rows],
-        "output_tokens_asked": requests.output_tokens[rows],
-        "chunk_gaps_ms": _lists([record.gaps_ms for record in records]),
-    }
-    arrays = []
-    for column in schemas.RUN_REQUESTS:
-        values = columns.get(column.name)
-        if values is None:
-            values = [getattr(record, column.name) for record in records]
-        arrays.append(values if isinstance(values, pa.Array) else pa.array(values, type=column.type))
-    return pa.Table.from_arrays(arrays, schema=schemas.RUN_REQUESTS)
+    records = sorted(records, key=lambda record: record["position"])
+    columns = [
+        pa.array([record.get(column.name) for record in records], column.type) for column in schemas.RUN_REQUESTS
+    ]
+    return pa.Table.from_arrays(columns, schema=schemas.RUN_REQUESTS)
 
 
-def make_answers(plan: LoadPlan, requests: LoadRequests, records: list[Record]) -> pa.Table:
+def make_answers(plan: LoadPlan, records: Sequence[Record]) -> pa.Table:
     """What was asked and answered as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
     workload = read_workload(plan)
     if missing := sorted(set(schemas.ASKED.names).difference(workload.column_names)):
         raise ServelabError(f"{plan.requests}: not a workload's questions: has no column {missing[0]}")
     asked = workload.select(schemas.ASKED.names).to_pylist()
     rows = [
-        {
-            "request_index": int(requests.index[record.request]),
-            **asked[record.request],
-            "text": record.text if record.error is None else None,
-            "output_tokens": record.output_tokens,
-            "finish_reason": record.finish_reason,
-            "error": record.error,
-        }
-        for record in sorted(records, key=lambda record: int(requests.index[record.request]))
+        {**record, **asked[record["position"]], "text": None if record["error"] else record.get("text")}
+        for record in sorted(records, key=lambda record: record["request_index"])
     ]
     return pa.Table.from_pylist(rows, schema=schemas.RUN_ANSWERS)
-
-
-def _lists(values: list[npt.NDArray[np.float32] | None]) -> pa.ListArray:
-    arrays = [np.empty(0, dtype=np.float32) if value is None else value for value in values]
-    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate([np.empty(0, np.float32), *arrays])))

@@ -12,21 +12,23 @@ import gc
 import multiprocessing
 import os
 import resource
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.parquet as pq
 
+from servelab.core import cli
 from servelab.core.errors import ConfigError, Outage
-from servelab.measure.load import LoadPlan, LoadStats
+from servelab.measure.load import LoadPlan, LoadResult, LoadStats
 from servelab.measure.load.board import Board, Floats, LoadProgress, RequestQueue, clock
 from servelab.measure.load.loop import Loop
-from servelab.measure.load.records import Record, make_answers, make_table, read_exchanges
+from servelab.measure.load.records import Record, make_answers, make_table, new_record, read_exchanges
 from servelab.measure.load.requests import LoadRequests, prepare
 
 Child = tuple[BaseProcess, Connection]
@@ -49,17 +51,7 @@ class ProcessResult:
     resent: int
 
 
-class Sent(NamedTuple):
-    """What sending a plan gave."""
-
-    records: pa.Table
-    """`schemas.RUN_REQUESTS`, one row per request in order of arrival."""
-    stats: LoadStats
-    answers: pa.Table | None
-    """`schemas.RUN_ANSWERS`, if the plan keeps them."""
-
-
-def send_load(plan: LoadPlan) -> Sent:
+def send_load(plan: LoadPlan) -> LoadResult:
     """Sends a plan's requests.
 
     Requests that were not sent because `duration_s` was over have no row; `requests_not_sent` counts them. Raises
@@ -83,7 +75,7 @@ def send_load(plan: LoadPlan) -> Sent:
         gc.enable()
     progress.show(last=True)
     records = [record for result in results for record in result.records]
-    wall_s = max((record.end_s for record in records if record.end_s is not None), default=0.0)
+    wall_s = max((record["end_s"] for record in records), default=0.0)
     unsent = _unsent(plan, requests, records, board.saturated, wall_s)
     stats = LoadStats(
         processes=processes,
@@ -97,8 +89,7 @@ def send_load(plan: LoadPlan) -> Sent:
         saturated=board.saturated,
     )
     everything = records + unsent
-    answers = make_answers(plan, requests, everything) if plan.keep_answers else None
-    return Sent(make_table(plan, requests, everything), stats, answers)
+    return LoadResult(make_table(everything), stats, make_answers(plan, everything) if plan.keep_answers else None)
 
 
 def _send_alone(
@@ -191,14 +182,7 @@ def _child(
 
 
 def _result(plan: LoadPlan, loop: Loop, requests: LoadRequests, origin: float) -> ProcessResult:
-    records, unread_ms = read_exchanges(
-        loop.exchanges,
-        requests,
-        loop.difference,
-        origin,
-        keep_answers=plan.keep_answers,
-        may_be_shorter=plan.keep_answers or plan.natural_stops,
-    )
+    records, unread_ms = read_exchanges(plan, loop.exchanges, requests, loop.difference, origin)
     return ProcessResult(records, unread_ms, loop.cpu_s, _max_rss_bytes(), loop.resent)
 
 
@@ -231,7 +215,7 @@ def _unsent(
         error = f"saturated: not sent, {plan.saturation_in_flight} requests were in flight"
     else:
         error = "round_timeout: not sent in time"
-    started = {record.request: record.error for record in records}
+    started = {record["position"]: record["error"] for record in records}
     if plan.duration_s is not None and not saturated and plan.duration_s <= plan.timeout_s:
         return []
     unsent: list[Record] = []
@@ -239,10 +223,24 @@ def _unsent(
         if request not in started:
             is_later = requests.conversations is not None and requests.conversations.is_later(request)
             started[request] = "turn_before: the turn before failed" if is_later and started[request - 1] else error
-            unsent.append(Record(request=request, end_s=ended_s, error=started[request]))
+            unsent.append(new_record(plan, requests, request) | {"end_s": ended_s, "error": started[request]})
     return unsent
 
 
 def _p99(results: list[ProcessResult]) -> float | None:
     unread_ms = np.concatenate([result.unread_ms for result in results])
     return float(np.percentile(unread_ms, 99)) if len(unread_ms) else None
+
+
+def main() -> None:
+    """Reads a `LoadPlan` from the first file, and writes records and statistics into the folder."""
+    plan_file, output = map(Path, sys.argv[1:])
+    sent = send_load(LoadPlan.model_validate_json(plan_file.read_bytes()))
+    pq.write_table(sent.records, output / "requests.parquet")
+    if sent.answers is not None:
+        pq.write_table(sent.answers, output / "answers.parquet")
+    (output / "stats.json").write_text(sent.stats.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    cli.run(main, without_pandas=True)

@@ -6,7 +6,6 @@ A source reads one interface: NVML, npu-smi, psutil, the server's own metrics. E
 
 from __future__ import annotations
 
-import bisect
 import queue
 import sys
 import threading
@@ -89,128 +88,91 @@ _WAIT_S = 3.0
 
 
 class Sampler:
-    """Context manager that reads every source that concerns the run, from the first `round` until the block ends."""
+    """Context manager that reads every source that concerns the run, while the block runs."""
 
-    def __init__(
-        self,
-        devices: Sequence[Device],
-        server: Callable[[], tuple[str, int] | None],
-        engine: Engine,
-        reported_failures: set[str] | None = None,
-        elsewhere: int = 0,
-        cpus: frozenset[int] = frozenset(),
-    ) -> None:
-        """`server` returns base URL and process id of the running server, or None; other threads call it.
-
-        `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it. `elsewhere` is
-        the number of the run's devices on other nodes; `cpus` are those that the server is pinned to.
-        """
-        watched = Watched(devices, engine, server, elsewhere, cpus)
-        reported = set() if reported_failures is None else reported_failures
-        self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
-        self._marks: list[tuple[float, int]] = []
+    def __init__(self, watched: Watched, reported: set[str] | None = None) -> None:
+        """`reported` holds the sources of which it was said that they cannot be read, and the sampler adds to it."""
+        self._watches = [_Watch(source, watched) for source in SOURCES if source.concerns(watched)]
+        self._reported = set() if reported is None else reported
+        self._started_at = 0.0
 
     def __enter__(self) -> Sampler:
+        self._started_at = time.monotonic()
         for watch in self._watches:
             watch.start()
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        """Ends the threads, and names each source that gave no reading; but not for a load that failed."""
         for watch in self._watches:
-            watch.end()
+            watch.asked.put(None)
         deadline = time.monotonic() + _WAIT_S
         for watch in self._watches:
             watch.join(max(0.0, deadline - time.monotonic()))
-
-    def round(self, number: int) -> None:
-        """Starts a round: readings from now on belong to it, and begin with the first."""
-        self._marks.append((time.monotonic(), number))
-        for watch in self._watches:
-            watch.is_due.set()
+            if watch.error and not watch.samples and kind is None and watch.source not in self._reported:
+                self._reported.add(watch.source)
+                print(f"telemetry: {watch.source} cannot be read: {watch.error}", file=sys.stderr, flush=True)
 
     def sample_now(self) -> None:
         """Reads every source now; returns when all have been read, or after 3 s."""
         deadline = time.monotonic() + _WAIT_S
-        for done in [watch.ask() for watch in self._watches]:
+        asked = [threading.Event() for _ in self._watches]
+        for watch, done in zip(self._watches, asked, strict=True):
+            watch.asked.put(done)
+        for done in asked:
             done.wait(max(0.0, deadline - time.monotonic()))
 
-    def table(self, origins: Mapping[int, float]) -> pa.Table:
-        """All readings of all rounds, of `schemas.TELEMETRY`, in order of time.
+    def table(self, number: int, origin: float | None = None) -> pa.Table:
+        """All readings as those of round `number`, of `schemas.TELEMETRY`, in order of time.
 
-        `origins` gives each round's time 0 on the system's monotonic clock, in seconds; without one, a round starts
-        when `round` was called.
+        `origin` is the round's time 0 on the system's monotonic clock, in seconds; without it, the block's start.
         """
-        marks = list(self._marks)
-        starts = [start for start, _ in marks]
-        rows = []
-        for watch in self._watches:
-            for stamp, readings in list(watch.samples):
-                place = bisect.bisect_right(starts, stamp) - 1
-                if place < 0:
-                    continue
-                start, number = marks[place]
-                time_s = stamp - origins.get(number, start)
-                rows += [(number, time_s, watch.source, device, metric, value) for metric, value, device in readings]
-        rows.sort(key=lambda row: (row[0], row[1]))
-        columns = zip(*rows, strict=True) if rows else [()] * len(schemas.TELEMETRY)
-        return pa.Table.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, schemas.TELEMETRY, strict=True)],
-            schema=schemas.TELEMETRY,
+        start = self._started_at if origin is None else origin
+        rows = [
+            (number, stamp - start, watch.source, device, metric, value)
+            for watch in self._watches
+            for stamp, readings in list(watch.samples)
+            for metric, value, device in readings
+        ]
+        rows.sort(key=lambda row: row[1])
+        return pa.Table.from_pylist(
+            [dict(zip(schemas.TELEMETRY.names, row, strict=True)) for row in rows], schemas.TELEMETRY
         )
 
 
 class _Watch(threading.Thread):
     """The thread of one source, with its readings."""
 
-    def __init__(self, make: type[TelemetrySource], watched: Watched, reported_failures: set[str]) -> None:
+    def __init__(self, make: type[TelemetrySource], watched: Watched) -> None:
         super().__init__(name=f"telemetry {make.name}", daemon=True)
         self.source = make.name
         self.samples: list[tuple[float, list[Reading]]] = []
         """Time of each reading, in seconds of the monotonic clock, and its values."""
+        self.error = ""
+        """Why the last reading that failed did."""
+        self.asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
+        """Events to set after a reading; None ends the thread."""
         self._make, self._watched = make, watched
-        self._asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
-        self.is_due = threading.Event()
-        """Set once a round has begun: then the source is read regularly."""
-        self._reported_failures = reported_failures
-
-    def ask(self) -> threading.Event:
-        """Asks for a reading; the event is set when it is done."""
-        done = threading.Event()
-        self._asked.put(done)
-        return done
-
-    def end(self) -> None:
-        """Ends the thread after the readings that were asked for."""
-        self._asked.put(None)
 
     def run(self) -> None:
-        """Reads when asked, and every `ticks` seconds of a round; opens the source at the first reading."""
+        """Reads when asked, and every `ticks` seconds; opens the source at the first reading."""
         source: TelemetrySource | None = None
         while True:
             try:
-                done = self._asked.get(timeout=INTERVAL_S * self._make.ticks)
+                done = self.asked.get(timeout=INTERVAL_S * self._make.ticks)
                 if done is None:
                     break
             except queue.Empty:
-                if not self.is_due.is_set():
-                    continue
-                done = None
+                done = threading.Event()
             try:
                 source = source or self._make(self._watched)
                 stamp = time.monotonic()
                 if readings := list(source.read()):
                     self.samples.append((stamp, readings))
             except Exception as error:
-                self._report_failure(error)
-            if done is not None:
-                done.set()
+                self.error = str(error) or type(error).__name__
+            done.set()
         if source is not None:
             source.close()
-
-    def _report_failure(self, error: Exception) -> None:
-        if self.source not in self._reported_failures:
-            text = str(error) or type(error).__name__
-            print(f"telemetry: a reading of {self.source} failed and is left out: {text}", file=sys.stderr, flush=True)
-        self._reported_failures.add(self.source)

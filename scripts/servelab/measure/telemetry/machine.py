@@ -56,11 +56,10 @@ class MachineUse(TelemetrySource):
         "others_cpu_percent": "`machine_cpu_percent` − `own_cpu_percent`",
         "siblings_cpu_percent": "CPU time of other jobs of the same workflow on this machine: a part of the others'",
         "steal_cpu_percent": "CPU time that the hypervisor gave to other machines",
-        "server_waited_percent": "Time that the server's threads, all together, were ready to run and had no CPU, by "
-        "the time on the clock (the kernel's `schedstat`)",
+        "server_waited_percent": "Time that the server's threads were ready to run and had no CPU (the kernel's "
+        "`schedstat`), by the time that they ran or were ready, or the time on the clock if that is more",
         "client_waited_percent": "The same of the client and this process",
-        "delayed_percent": "Part of that while others had the run's CPUs (at most their CPU time there), and what was "
-        "stolen there: by the time on the clock, or by the run's CPU time if that is more",
+        "delayed_percent": "The same of both, as far as others had the run's CPUs or the hypervisor took them",
         "memory_used_bytes": "Memory that is not available to a new process: total − available",
         "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
         "load_average_1m": "Processes that run or wait to run, mean over the last minute",
@@ -191,16 +190,21 @@ def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server
         _Group(max(0.0, after.cpu_s - earlier.cpu_s), after.waited_s - earlier.waited_s)
         for after, earlier in ((now.server, before.server), (now.client, before.client))
     )
+
+    def percent(waited_s: float, cpu_s: float) -> float:
+        """Of the time that all threads together ran or were ready to, or of the clock's: 100 at most."""
+        return 100 * waited_s / max(seconds, cpu_s + waited_s)
+
     if sees_server:
-        yield Reading("server_waited_percent", 100 * server.waited_s / seconds)
-    yield Reading("client_waited_percent", 100 * client.waited_s / seconds)
+        yield Reading("server_waited_percent", percent(server.waited_s, server.cpu_s))
+    yield Reading("client_waited_percent", percent(client.waited_s, client.cpu_s))
     everything = frozenset(os.sched_getaffinity(0))
+    both = _Group(server.cpu_s + client.cpu_s, server.waited_s + client.waited_s)
     if pinned:
         delayed_s = _delayed_s(before, now, pinned, server) + _delayed_s(before, now, everything - pinned, client)
     else:
-        both = _Group(server.cpu_s + client.cpu_s, server.waited_s + client.waited_s)
         delayed_s = _delayed_s(before, now, everything, both)
-    yield Reading("delayed_percent", 100 * delayed_s / max(seconds, server.cpu_s + client.cpu_s))
+    yield Reading("delayed_percent", percent(delayed_s, both.cpu_s))
 
 
 def _delayed_s(before: _Moment, now: _Moment, cpus: Collection[int], group: _Group) -> float:

@@ -21,7 +21,7 @@ from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
 from servelab.core.yaml_file import read_yaml
-from servelab.measure.clients import LoadStats
+from servelab.measure.load import LoadStats
 from servelab.measure.run_files import PlaceFacts, fact_text
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import RecordArray, record_array, succeeded
