@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -109,8 +108,7 @@ class LoadStats(JsonPart):
     saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")
 
 
-@dataclass(frozen=True)
-class LoadResult:
+class LoadResult(NamedTuple):
     """Result of a round of load."""
 
     records: pa.Table
