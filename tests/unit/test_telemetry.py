@@ -290,7 +290,7 @@ def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[
         # all CPUs are the server's; its threads wait for each other and for nobody else
         ({0: 10, 1: 10}, (19, 6), (1, 1), (), 0),
         # others have a tenth of them, and 6 s of its waiting are its own
-        ({0: 10, 1: 10}, (17, 6), (1, 1), (), 10),
+        ({0: 10, 1: 10}, (17, 6), (1, 1), (), 8),
         # others have most of the machine, but it hardly waits
         ({0: 10, 1: 10}, (2, 0.1), (1, 0.1), (), 2),
         # a sibling has CPU 1, the server its own, and the client waits for nobody
@@ -298,7 +298,9 @@ def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[
         # another program is on the server's CPU
         ({0: 10, 1: 0}, (6, 4), (0, 0), (0,), 40),
         # many threads wait for most of two CPUs: never more than all of their time
-        ({0: 10, 1: 10}, (1, 60), (0, 0), (), 95),
+        ({0: 10, 1: 10}, (1, 60), (0, 0), (), 100 * 19 / 61),
+        # others are busy, but there is always an idle CPU: its threads wait until they wake up
+        ({0: 5, 1: 8}, (4, 0.8), (1, 0.1), (), 0),
     ],
 )
 def test_delay_is_waiting_for_cpus_that_others_had(busy, server, client, pinned, delayed_percent, monkeypatch):

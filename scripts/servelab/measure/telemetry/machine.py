@@ -59,7 +59,7 @@ class MachineUse(TelemetrySource):
         "server_waited_percent": "Time that the server's threads were ready to run and had no CPU (the kernel's "
         "`schedstat`), by the time that they ran or were ready, or the time on the clock if that is more",
         "client_waited_percent": "The same of the client and this process",
-        "delayed_percent": "The same of both, as far as others had the run's CPUs or the hypervisor took them",
+        "delayed_percent": "The same of both, as far as no CPU of the run was idle and others or the hypervisor had them",
         "memory_used_bytes": "Memory that is not available to a new process: total − available",
         "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
         "load_average_1m": "Processes that run or wait to run, mean over the last minute",
@@ -191,26 +191,32 @@ def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server
         for after, earlier in ((now.server, before.server), (now.client, before.client))
     )
 
-    def percent(waited_s: float, cpu_s: float) -> float:
-        """Of the time that all threads together ran or were ready to, or of the clock's: 100 at most."""
-        return 100 * waited_s / max(seconds, cpu_s + waited_s)
+    def percent(waited_s: float, of: _Group) -> float:
+        """Of the time that all threads together ran or were ready to, or of the clock's if that is more."""
+        return 100 * min(1.0, waited_s / max(seconds, of.cpu_s + of.waited_s))
 
     if sees_server:
-        yield Reading("server_waited_percent", percent(server.waited_s, server.cpu_s))
-    yield Reading("client_waited_percent", percent(client.waited_s, client.cpu_s))
+        yield Reading("server_waited_percent", percent(server.waited_s, server))
+    yield Reading("client_waited_percent", percent(client.waited_s, client))
     everything = frozenset(os.sched_getaffinity(0))
     both = _Group(server.cpu_s + client.cpu_s, server.waited_s + client.waited_s)
     if pinned:
         delayed_s = _delayed_s(before, now, pinned, server) + _delayed_s(before, now, everything - pinned, client)
     else:
         delayed_s = _delayed_s(before, now, everything, both)
-    yield Reading("delayed_percent", percent(delayed_s, both.cpu_s))
+    yield Reading("delayed_percent", percent(delayed_s, both))
 
 
 def _delayed_s(before: _Moment, now: _Moment, cpus: Collection[int], group: _Group) -> float:
-    """Seconds that a group lost on these CPUs to others: what it waited for its own processes is none of them."""
-    _, busy, steal = map(float, _between(before, now, cpus))
-    return min(group.waited_s, max(0.0, busy - group.cpu_s)) + steal
+    """Seconds that a group lost on these CPUs to others.
+
+    What it waited for its own processes is none of them, nor is what it waited beside idle CPUs: so long does it take
+    to wake up there.
+    """
+    total, busy, steal = map(float, _between(before, now, cpus))
+    others_s = max(0.0, busy - group.cpu_s)
+    short_s = max(0.0, busy + group.waited_s - (total - steal))
+    return min(group.waited_s, others_s, short_s) + steal
 
 
 SOURCES.register(MachineUse.name, MachineUse)
