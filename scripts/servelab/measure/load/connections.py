@@ -134,23 +134,18 @@ class TlsSocket:
 
 STAMP_BYTES = socket.CMSG_SPACE(16)
 NO_STAMP = bytes(16)
-PIECE_BYTES = 64
+_OF_A_PIECE = 64
 """Memory that a piece takes besides its bytes, at most."""
 _MOST_BYTES = 256 << 10
 _MOST_BYTES_PER_TOKEN = 2 << 10
-"""Engines send 200 to 600 bytes per token, their framing and `PIECE_BYTES` included."""
+"""Engines send 200 to 600 bytes per token, their framing and `_OF_A_PIECE` included."""
 _FRAMING = (b"content-length", b"transfer-encoding")
-
-
-def most_bytes(output_tokens: int) -> int:
-    """Most memory that an answer of so many tokens may take; a longer one is not what was asked for."""
-    return _MOST_BYTES + _MOST_BYTES_PER_TOKEN * output_tokens
 
 
 class Exchange:
     """What is sent and what has arrived. The event loop fills it; the body is read after the round."""
 
-    def __init__(self, index: int, message: bytes, started_at: float, left: int) -> None:
+    def __init__(self, index: int, message: bytes, started_at: float, output_tokens: int) -> None:
         self.index = index
         """Position among the plan's requests."""
         self.unsent: memoryview | None = memoryview(message)
@@ -166,8 +161,8 @@ class Exchange:
         self.ended_at: float | None = None
         self.error: str | None = None
         """Why the HTTP exchange failed; None for a complete answer, whatever its status."""
-        self.left = left
-        """Bytes of memory that the rest of the answer may take; see `most_bytes`."""
+        self.left = _MOST_BYTES + _MOST_BYTES_PER_TOKEN * output_tokens
+        """Bytes of memory that the rest of the answer may take; a longer one is not what was asked for."""
         self.status: int | None = None
         self.complete = False
         """Whether the answer itself marked its end; False if the end of the connection did."""
@@ -186,6 +181,7 @@ class Exchange:
 
     def take(self, piece: memoryview) -> bool:
         """Adds a piece of the answer; whether the answer is complete with it. `ValueError` if it is not HTTP."""
+        self.left -= len(piece) + _OF_A_PIECE
         try:
             self._parser.feed_data(piece)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

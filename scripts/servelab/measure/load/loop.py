@@ -19,18 +19,7 @@ from functools import partial
 
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import Board, ClockDifference, RequestQueue, clock
-from servelab.measure.load.connections import (
-    NO_STAMP,
-    PIECE_BYTES,
-    STAMP_BYTES,
-    Address,
-    Exchange,
-    TlsSocket,
-    most_bytes,
-    open_socket,
-    resolve,
-    trusted,
-)
+from servelab.measure.load.connections import NO_STAMP, STAMP_BYTES, Exchange, TlsSocket, open_socket, resolve, trusted
 from servelab.measure.load.records import read_answer
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
 
@@ -89,12 +78,11 @@ class Loop:
         """Later turns of conversations that are not sent yet: a heap of when each is due, and which it is."""
         self._wake = self._tick_at = 0.0
         self._trusted = trusted(plan)
-        self._addresses: list[Address] = []
         self._unresolved: str | None = None
         try:
             self._addresses = resolve(plan)
         except OSError as error:
-            self._unresolved = f"connect_failed: {error}"
+            self._addresses, self._unresolved = [], f"connect_failed: {error}"
 
     def run(self, origin: float) -> None:
         """Sends the load, with `origin` on `clock` as its time 0; returns when no request is in flight."""
@@ -145,7 +133,6 @@ class Loop:
                 now = clock()
                 exchange.read_at.append(now)
                 exchange.stamps += stamp[0][2] if stamp else NO_STAMP
-                exchange.left -= size + PIECE_BYTES
                 try:
                     if exchange.take(room[:size]):
                         self._end(exchange, None)
@@ -233,8 +220,8 @@ class Loop:
         return now
 
     def _start(self, index: int) -> None:
-        most = most_bytes(int(self._requests.output_tokens[index]))
-        exchange = Exchange(index, self._requests.messages[index], clock(), most)
+        output_tokens = int(self._requests.output_tokens[index])
+        exchange = Exchange(index, self._requests.messages[index], clock(), output_tokens)
         exchange.address = self._address
         self.exchanges.append(exchange)
         self._unfinished.append(exchange)

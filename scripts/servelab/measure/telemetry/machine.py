@@ -59,7 +59,7 @@ class MachineUse(TelemetrySource):
         "server_waited_percent": "Time that the server's threads were ready to run and had no CPU (the kernel's "
         "`schedstat`), by the time that they ran or were ready, or the time on the clock if that is more",
         "client_waited_percent": "The same of the client and this process",
-        "delayed_percent": "The same of both, as far as no CPU of the run was idle and others or the hypervisor had them",
+        "delayed_percent": "The same of both, where others or the hypervisor had the run's CPUs and none was idle",
         "memory_used_bytes": "Memory that is not available to a new process: total − available",
         "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
         "load_average_1m": "Processes that run or wait to run, mean over the last minute",
