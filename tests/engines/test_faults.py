@@ -218,18 +218,8 @@ def test_killed_under_load(victim, each_engine, endless_path, tmp_path):
     assert status.log_lines
 
 
-ONCE = {(signal.SIGKILL, largest_worker), (signal.SIGTERM, main_process)}
-"""Each signal and each victim once; the other pairs are only tried where there is more time."""
-
-
 @pytest.mark.parametrize(
-    ("number", "victim"),
-    [
-        pytest.param(number, victim, marks=() if (number, victim) in ONCE else pytest.mark.slow)
-        for number in (signal.SIGKILL, signal.SIGTERM)
-        for victim in (main_process, largest_worker)
-    ],
-    indirect=["victim"],
+    ("number", "victim"), [(signal.SIGKILL, largest_worker), (signal.SIGTERM, main_process)], indirect=["victim"]
 )
 def test_killed_once_from_outside_is_no_result(number, victim, each_engine, steady_path, tmp_path):
     run = each_engine.run(each_engine.spec(duration_s=3.0, max_concurrency=2), steady_path)
