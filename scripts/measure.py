@@ -11,14 +11,14 @@ import time
 
 from servelab.core.cli import RuleJob, run_rule
 from servelab.machine.device_names import parse_stated
-from servelab.measure.inputs import ENDS_AT, parse_job
+from servelab.measure.inputs import ENDS_AT, MeasuringJob
 from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
 
 
 def measure(rule: RuleJob) -> None:
     given, runs = rule.params, rule.output.manifest.parents[1]
-    job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
+    job, stated = MeasuringJob.model_validate_json(given.job), parse_stated(given.get("names", "{}"))
     use_imported = given.get("use_imported", "True") == "True"
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation

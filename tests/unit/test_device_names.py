@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 
@@ -16,7 +15,7 @@ from servelab.core.identity import run_id
 from servelab.machine.device_names import StatedName, WantedDevices, fits
 from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import lease
-from servelab.measure.inputs import JobRun, parse_job
+from servelab.measure.inputs import JobRun, MeasuringJob
 from servelab.measure.visits import measure_job
 from servelab.search.course import Step
 from servelab.search.planning import plan_confirm
@@ -121,7 +120,7 @@ def test_a_job_on_the_wrong_machine_keeps_no_result(monkeypatch, tmp_path):
     """It is the user's mistake, not the candidate's failure, and not an outage that is tried again."""
     spec = made_spec(hardware={"accelerator": "NVIDIA H100 SXM", "device": "cpu", "count": 1})
     files = {"environment": "e.json", "model": "m.json", "requests": "r.parquet"}
-    job = parse_job(json.dumps({"visits": [[{"spec": spec.model_dump(mode="json"), **files}]]}))
+    job = MeasuringJob(visits=[[JobRun(spec=spec, **files)]])
     monkeypatch.setattr(JobRun, "inputs", lambda run: SimpleNamespace(spec=run.spec, check=lambda: None))
     with pytest.raises(ConfigError, match="runs are of `NVIDIA H100 SXM`") as error:
         measure_job(job, tmp_path / "runs")

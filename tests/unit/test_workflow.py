@@ -14,7 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import HardwareSpec
-from servelab.measure.inputs import parse_job
+from servelab.measure.inputs import MeasuringJob
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
@@ -205,7 +205,7 @@ def test_the_measuring_script_takes_every_job_of_a_study_with_every_kind_of_load
     winner = Incumbent(candidate="w", configuration=first.candidates[1].configuration)
     for plan in (first, write(plan_confirm(project, winner, 2))):
         for job in plan.jobs():
-            visits = parse_job(measuring().json(job[-1][-1].run_id)).visits
+            visits = MeasuringJob.model_validate_json(measuring().json(job[-1][-1].run_id)).visits
             assert sum(map(len, visits)) == sum(map(len, job)) > 0
 
 

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Annotated
 
 import psutil
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
 from servelab.assets.pinned_file import StoredModel
 from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError, Outage
-from servelab.core.identity import content_id, run_id
+from servelab.core.identity import content_id
 from servelab.core.run_spec import SERVED, ProtocolSpec, RunSpec, Strict
-from servelab.core.yaml_file import describe_validation_error
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served
@@ -89,23 +88,20 @@ class RunInputs:
 
     def check(self) -> None:
         """Raises `ConfigError` if environment, client, files or adapter are not those of the specification."""
-        spec, environment = self.spec, self.environment
-        if environment.tool != spec.engine.name or environment.lock_sha256 != spec.engine.environment_sha256:
-            raise ConfigError(f"the environment was built from another lock than the run's lock of {spec.engine.name}")
-        if environment.runtime != spec.engine.runtime:
-            found = f"the environment has runtime {environment.runtime}, the run needs {spec.engine.runtime}"
-            raise ConfigError(f"{found}; use one lock or description per runtime")
-        if environment.version != spec.engine.version:
-            found = f"the environment has {spec.engine.name} {environment.version}"
-            raise ConfigError(f"{found}, the run needs {spec.engine.version}; change the study's version or the lock")
-        client = self.client_environment
-        lock_sha256, release = (client.lock_sha256, client.version) if client else (None, None)
-        if lock_sha256 != spec.client.environment_sha256:
-            raise ConfigError(
-                f"the client's environment was built from another lock than the run's of {spec.client.name}"
-            )
-        if (found := version_in_identity(CLIENTS.get(spec.client.name), release)) != spec.client.version:
-            raise ConfigError(f"the client is {spec.client.name} {found}, the run needs {spec.client.version}")
+        spec, environment, client = self.spec, self.environment, self.client_environment
+        tool, of_client = spec.engine.name, CLIENTS.get(spec.client.name)
+        for what, found, wanted in (
+            ("engine", environment.tool, tool),
+            (f"lock of {tool}", environment.lock_sha256, spec.engine.environment_sha256),
+            (f"runtime of {tool}", environment.runtime, spec.engine.runtime),
+            (f"version of {tool}", environment.version, spec.engine.version),
+            (f"lock of {spec.client.name}", client and client.lock_sha256, spec.client.environment_sha256),
+            (spec.client.name, version_in_identity(of_client, client and client.version), spec.client.version),
+        ):
+            if found != wanted:
+                raise ConfigError(
+                    f"{what}: here is {found}, the run needs {wanted}; change the study's version or lock"
+                )
         for path in (self.model_json, self.requests):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")
@@ -186,33 +182,6 @@ class MeasuringJob(Strict):
             "share a baseline ask for pairs with different winners at the same time.",
         ),
     ]
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> MeasuringJob:
-        ids = [run_id(run.spec) for visit in self.visits for run in visit]
-        if repeated := next((each for each in ids if ids.count(each) > 1), None):
-            raise ValueError(f"run {repeated} is in it twice")
-        for visit in self.visits:
-            first = visit[0]
-            for run in visit[1:]:
-                if visit_id(run.spec) != visit_id(first.spec):
-                    raise ValueError(
-                        f"run {run_id(run.spec)} is of another configuration or start than {run_id(first.spec)}, the "
-                        "first of its visit"
-                    )
-                if (run.environment, run.model) != (first.environment, first.model):
-                    raise ValueError(f"run {run_id(run.spec)} has another environment or model than its visit's first")
-        if len({(visit[0].spec.hardware.device, visit[0].spec.hardware.nodes) for visit in self.visits}) > 1:
-            raise ValueError("the visits of a pair need the same kind of device and as many nodes")
-        return self
-
-
-def parse_job(text: str) -> MeasuringJob:
-    """The job in a JSON text; `ConfigError` names what is wrong."""
-    try:
-        return MeasuringJob.model_validate_json(text)
-    except ValidationError as error:
-        raise ConfigError(describe_validation_error(error, "--job", MeasuringJob)) from None
 
 
 def visit_id(spec: RunSpec) -> str:
