@@ -4,18 +4,24 @@ Every start is a run that is kept, so the same command goes on where it was inte
 """
 
 import argparse
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.files import CHECKOUT, own_or_shipped
+from servelab.core.files import own_or_shipped
 from servelab.engines import locking
 from servelab.metrics.definitions import METRICS
-from servelab.search.bisect import STUDIES, Bisection, ComparedReleases, ReleaseStarts, Skipped, bisect
+from servelab.search.bisect import (
+    STUDIES,
+    Bisection,
+    ComparedReleases,
+    ReleaseStarts,
+    Skipped,
+    bisect,
+    release_lock,
+)
 from servelab.search.project import load_project
 
 NAMED, NOT_NAMED = 0, 4
@@ -54,10 +60,14 @@ def main(arguments: argparse.Namespace) -> None:
     recipe = arguments.recipe or engine
     releases = _releases(arguments, recipe)
     own = project.study.engines[arguments.engine]
+    if own.runtime != "venv":
+        raise ConfigError(
+            f"{file}: engines.{arguments.engine}.runtime: only releases that are built from a lock can be compared"
+        )
     known = {own.version: project.lock(arguments.engine)}
 
     def lock(version: str) -> Path:
-        return known.get(version) or _lock(root, engine, recipe, version)
+        return known.get(version) or release_lock(root, engine, recipe, version)
 
     extra = ["--profile", arguments.profile] if arguments.profile else []
     measured = ReleaseStarts(root, arguments.study, arguments.engine, lock, extra)
@@ -71,7 +81,7 @@ def main(arguments: argparse.Namespace) -> None:
             higher_is_better=bool(METRICS.get(metric).higher_is_better),
             within_percent=arguments.within,
             most_pairs=arguments.pairs,
-            tell=lambda step: print(_line(step, metric), flush=True),
+            tell=lambda step: print(line_of(step, metric), flush=True),
         )
     except Skipped as why:
         raise ServelabError(f"{arguments.good} or {arguments.bad} cannot be measured: {why}") from None
@@ -94,24 +104,7 @@ def _releases(arguments: argparse.Namespace, recipe: str) -> list[str]:
     return locking.releases_between(locking.package_index(), package, arguments.good, arguments.bad)
 
 
-def _lock(root: Path, engine: str, recipe: str, version: str) -> Path:
-    """The lock of a release: a file of envs/, or one that uv resolves now; `Skipped` if neither."""
-    for name in (f"{recipe}-{version}", f"{engine}-{version}"):
-        if own_or_shipped(root, file := Path(f"envs/{name}.lock.txt")).exists():
-            return file
-    uv = shutil.which("uv") or shutil.which("uv", path=CHECKOUT / ".venv-lock/bin")
-    if uv is None:
-        raise Skipped(f"envs/{recipe}-{version}.lock.txt is missing, and uv, which would resolve it, too")
-    made = Path(f"envs/{recipe}-{version}.lock.txt")
-    command = [sys.executable, CHECKOUT / "scripts/lock_environment.py", "--name", recipe, "--version", version]
-    command += ["--uv", uv, "--recipes", own_or_shipped(root, "envs/recipes.yaml"), "--lock", made]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Skipped(f"no lock: {' '.join(done.stderr.split())[-300:]}")
-    return made
-
-
-def _line(step: ComparedReleases, metric: str) -> str:
+def line_of(step: ComparedReleases, metric: str) -> str:
     low, high = step.change.low, step.change.high
     change = f"{metric} {step.change.value:+.1f} % ({low:+.1f} to {high:+.1f})"
     return f"{step.old} → {step.new}: {change}, {len(step.pairs)} pairs"
@@ -122,7 +115,10 @@ def _ending(found: Bisection, metric: str) -> list[str]:
     if not found.suspects:
         return [*lines, f"{found.releases[-1]} is not shown to be worse than {found.releases[0]}: nothing to search"]
     if found.guilty and found.evidence:
-        return [*lines, f"{found.guilty} made it worse: {_line(found.evidence, metric)}, on starts that chose nothing"]
+        return [
+            *lines,
+            f"{found.guilty} made it worse: {line_of(found.evidence, metric)}, on starts that chose nothing",
+        ]
     if len(found.suspects) == 1:
         return [
             *lines,

@@ -1,4 +1,4 @@
-"""`servelab bisect` on real releases of llama.cpp, from one of which on a slowdown is planted."""
+"""`servelab bisect` and `servelab upgrade` on real releases of llama.cpp; from one on a slowdown is planted."""
 
 import shutil
 import subprocess
@@ -73,6 +73,18 @@ def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
     again = call(fresh, *WORDS)
     assert (again.returncode, again.stdout) == (0, done.stdout)
     assert fresh.runs() == runs
+
+    # The same starts tell whether an upgrade is worth it: to a slower release, and back.
+    fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": OLDEST, "lock": lock(OLDEST)}}})
+    upgrade = ("upgrade", "tiny", "--engine", "llama.cpp", "--pairs", "4", "--yes", "--to")
+    slower = call(fresh, *upgrade, NEW, "--lock", lock(NEW))
+    assert slower.returncode == 3, slower.stdout
+    assert f"baseline: worse: {OLDEST} → {NEW}: total_tokens_per_s -" in slower.stdout
+    assert fresh.study()["engines"]["llama.cpp"]["version"] == OLDEST
+    fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": NEW, "lock": lock(NEW)}}})
+    faster = call(fresh, *upgrade, OLDEST)
+    assert (faster.returncode, fresh.runs()) == (0, runs), faster.stdout
+    assert fresh.study()["engines"]["llama.cpp"] == {"version": OLDEST, "lock": lock(OLDEST)}
 
 
 def lock(version):

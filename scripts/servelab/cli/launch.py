@@ -284,6 +284,7 @@ for command in (
     Script("status", "status", "[STUDY]... [OPTION]..."),
     Script("report", "show_recommendation", "[STUDY]..."),
     Script("compare", "compare_studies", "OLD NEW [OPTION]..."),
+    Script("upgrade", "upgrade_engine", "STUDY --engine ENGINE --to VERSION [OPTION]..."),
     Script("bisect", "bisect_releases", "STUDY --engine ENGINE --good VERSION --bad VERSION [OPTION]..."),
     Script("bench", "bench_server", "URL [OPTION]..."),
     Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -26,13 +27,14 @@ from typing import Any, Protocol
 import yaml
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.files import own_or_shipped, write_text
+from servelab.core.files import CHECKOUT, own_or_shipped, write_text
 from servelab.core.yaml_file import read_yaml
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table
 from servelab.search.project import load_project
 from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pair_order, pairs_wanted, proved_change
+from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
 
 FIRST_PAIRS = 4
@@ -118,6 +120,40 @@ class Bisection:
         return self.suspects[0] if len(self.suspects) == 1 and self.evidence is not None else None
 
 
+class InterleavedPairs:
+    """Compares releases in pairs of fresh starts next to each other; no start is in two pairs."""
+
+    def __init__(self, measured: Releases, most_pairs: int) -> None:
+        self._measured, self._most_pairs = measured, most_pairs
+        self._starts: Counter[str] = Counter()
+
+    def compare(self, old: str, new: str, asked_percent: float) -> ComparedReleases:
+        """Two releases, with as many pairs as an interval of ± `asked_percent` takes; the old one is prepared.
+
+        `Skipped` if the new one cannot be served, or if no starts are next to each other.
+        """
+        self._measured.prepare(new)
+        pairs: list[ProofPair] = []
+        needed = FIRST_PAIRS
+        left_out = 0
+        while len(pairs) < needed:
+            order = pair_order(len(pairs))
+            pair = {side: self._start(old if side == BASELINE else new) for side in order}
+            if _gap(pair[BASELINE], pair[WINNER]) > MOST_BETWEEN:
+                left_out += 1
+                if left_out > MOST_LEFT_OUT:
+                    raise Skipped(f"{left_out} pairs were measured more than {MOST_BETWEEN} apart")
+                continue
+            pairs.append(ProofPair(pair[BASELINE].value, pair[WINNER].value, 1 if order[0] == BASELINE else -1))
+            if len(pairs) == needed:
+                needed = pairs_wanted(pairs, asked_percent, looks(FIRST_PAIRS, self._most_pairs))
+        return ComparedReleases(old, new, pairs, proved_change(pairs))
+
+    def _start(self, version: str) -> ReleaseStart:
+        self._starts[version] += 1
+        return self._measured.measure(version, self._starts[version] - 1)
+
+
 def bisect(
     releases: Sequence[str],
     measured: Releases,
@@ -133,29 +169,10 @@ def bisect(
     `tell` gets every step. `Skipped` if the first or the last cannot be measured.
     """
     found = Bisection(releases)
-    starts: Counter[str] = Counter()
+    pairs = InterleavedPairs(measured, most_pairs)
 
     def compare(old: str, new: str, asked_percent: float) -> ComparedReleases:
-        measured.prepare(new)
-        pairs: list[ProofPair] = []
-        needed = FIRST_PAIRS
-        left_out = 0
-        while len(pairs) < needed:
-            version = {BASELINE: old, WINNER: new}
-            pair = {}
-            order = pair_order(len(pairs))
-            for side in order:
-                pair[side] = measured.measure(version[side], starts[version[side]])
-                starts[version[side]] += 1
-            if _gap(pair[BASELINE], pair[WINNER]) > MOST_BETWEEN:
-                left_out += 1
-                if left_out > MOST_LEFT_OUT:
-                    raise Skipped(f"{left_out} pairs were measured more than {MOST_BETWEEN} apart")
-                continue
-            pairs.append(ProofPair(pair[BASELINE].value, pair[WINNER].value, 1 if order[0] == BASELINE else -1))
-            if len(pairs) == needed:
-                needed = pairs_wanted(pairs, asked_percent, looks(FIRST_PAIRS, most_pairs))
-        step = ComparedReleases(old, new, pairs, proved_change(pairs))
+        step = pairs.compare(old, new, asked_percent)
         found.steps.append(step)
         tell(step)
         return step
@@ -202,31 +219,48 @@ Lock = Callable[[str], Path]
 """The lock of a release; `Skipped` if there is none and none can be made."""
 
 
-class ReleaseStarts:
-    """Releases of the engine that serves the baseline of a study; see `servelab.search.bisect.Releases`.
+def release_lock(root: Path, engine: str, recipe: str, version: str) -> Path:
+    """The lock of a release: a file of envs/, or one that uv resolves now; `Skipped` if neither."""
+    for name in (f"{recipe}-{version}", f"{engine}-{version}"):
+        if own_or_shipped(root, file := Path(f"envs/{name}.lock.txt")).exists():
+            return file
+    uv = shutil.which("uv") or shutil.which("uv", path=CHECKOUT / ".venv-lock/bin")
+    if uv is None:
+        raise Skipped(f"envs/{recipe}-{version}.lock.txt is missing, and uv, which would resolve it, too")
+    made = Path(f"envs/{recipe}-{version}.lock.txt")
+    command: list[str | Path] = [sys.executable, CHECKOUT / "scripts/lock_environment.py"]
+    command += ["--name", recipe, "--version", version]
+    command += ["--uv", uv, "--recipes", own_or_shipped(root, "envs/recipes.yaml"), "--lock", made]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Skipped(f"no lock: {' '.join(done.stderr.split())[-300:]}")
+    return made
 
-    `root` is the folder that has `config/` and `results/`.
+
+class ReleaseStarts:
+    """Releases of an engine that serve a study's baseline, or its winner; see `servelab.search.bisect.Releases`.
+
+    `root` is the folder that has `config/` and `results/`, `options` are Snakemake's.
     """
 
-    def __init__(self, root: Path, study: str, engine: str, lock: Lock, options: list[str]) -> None:
+    def __init__(
+        self, root: Path, study: str, engine: str, lock: Lock, options: list[str], winner: Configuration | None = None
+    ) -> None:
         file = root / STUDIES / f"{study}.yaml"
         self._project = load_project(file, root)
         self._content: dict[str, Any] = read_yaml(file)
-        self._root, self._study, self._engine = root, study, engine
+        self._root, self._engine = root, engine
+        self._name = f"{study}-{engine}"
         self._lock, self._options = lock, options
-        own = self._project.study
-        if own.baseline.engine != engine:
-            raise ConfigError(
-                f"{file}: --engine {engine}: its baseline is served by {own.baseline.engine}; name that one"
-            )
-        if own.engines[engine].runtime != "venv":
-            raise ConfigError(
-                f"{file}: engines.{engine}.runtime: only releases that are built from a lock can be compared"
-            )
+        if winner:
+            self._name += "-winner"
+            self._content["baseline"] = winner.model_dump(mode="json")
+        elif (own := self._project.study.baseline.engine) != engine:
+            raise ConfigError(f"{file}: --engine {engine}: its baseline is served by {own}; name that one")
 
     def name(self, version: str) -> str:
         """The study of a release."""
-        return f"{self._study}-{self._engine}-{version}"
+        return f"{self._name}-{version}"
 
     def prepare(self, version: str) -> None:
         """See `Releases.prepare`: builds the environment, and checks that it serves."""
@@ -275,7 +309,7 @@ class ReleaseStarts:
             "stages": [{"name": STAGE, "candidates": [{"engine": self._engine}]}],
             "workloads": {on: workloads[on]} if isinstance(workloads, dict) else [on],
         }
-        text = f"# Written by `servelab bisect {self._study}`.\n" + yaml.safe_dump(content, sort_keys=False)
+        text = "# Written by `servelab bisect` or `servelab upgrade`.\n" + yaml.safe_dump(content, sort_keys=False)
         file = self._root / STUDIES / f"{self.name(version)}.yaml"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             write_text(file, text)

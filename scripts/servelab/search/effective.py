@@ -14,8 +14,13 @@ Changes = Mapping[str, tuple[Any, Any]]
 """Setting → (before, after); None for what is not known."""
 
 
-def effective_changes(study: Study, before: Configuration, after: Configuration) -> Changes | None:
-    """The settings in which the second differs; None if engine, weights or variables differ, which says enough."""
+def effective_changes(
+    study: Study, before: Configuration, after: Configuration, release: str | None = None
+) -> Changes | None:
+    """The settings in which the second differs; None if engine, weights or variables differ, which says enough.
+
+    The second is served by `release`; None is the study's.
+    """
     if before.engine != after.engine or before.model != after.model:
         return None
     if before.environment_variables != after.environment_variables:
@@ -25,7 +30,8 @@ def effective_changes(study: Study, before: Configuration, after: Configuration)
     if engine.already_runs:
         return None
     board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
-    old, new = (engine.effective(entry.version, board, each.options, each.arguments) for each in (before, after))
+    served = ((entry.version, before), (release or entry.version, after))
+    old, new = (engine.effective(version, board, each.options, each.arguments) for version, each in served)
     return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 

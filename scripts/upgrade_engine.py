@@ -1,0 +1,114 @@
+"""Compares a new release of an engine with the study's, and takes it into the study unless it is slower.
+
+Baseline and winner are served by both releases, in pairs of fresh starts next to each other, on the workload that
+decides. Every start is a run that is kept: the same command goes on where it was interrupted, and `servelab run`
+measures only what is left of the engine's runs.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import bisect_releases
+
+from servelab.core.cli import run
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.metrics.definitions import METRICS
+from servelab.report.compare.conditions import EXIT_CODES, Word
+from servelab.search.bisect import STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
+from servelab.search.effective import effective_changes, shown
+from servelab.search.project import load_project
+from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release, word_for
+from servelab.study.project import Project
+
+WORST_FIRST: Sequence[Word] = ("worse", "cannot tell", "same", "better")
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="exit code 0: better or the same; 3: worse; 4: it cannot be told; others: an error",
+    )
+    parser.add_argument("study", help="name of the study")
+    parser.add_argument("--engine", required=True, help="the study's name for the engine")
+    parser.add_argument("--to", required=True, metavar="VERSION", help="the new release")
+    parser.add_argument("--lock", type=Path, help="its lock; default: that of envs/, or one that uv resolves now")
+    parser.add_argument("--recipe", help="entry of envs/recipes.yaml for a missing lock; default: the engine's name")
+    parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
+    parser.add_argument("--bisect", action="store_true", help="if the baseline is slower, find the release that did it")
+    parser.add_argument("--yes", action="store_true", help="do not ask before servers are started")
+    parser.add_argument("--profile", help="profile of Snakemake; default: profiles/default")
+    parser.add_argument("--watch", action="store_true", help="print a line for cron that tries each night; run nothing")
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
+    root, file = Path(), STUDIES / f"{arguments.study}.yaml"
+    project = load_project(file, root)
+    study, alias, version = project.study, arguments.engine, arguments.to
+    if alias not in study.engines:
+        raise ConfigError(f"{file}: --engine {alias}: the study has {', '.join(study.engines)}")
+    entry, engine = study.engines[alias], project.engine(alias)
+    if arguments.watch:
+        words = ["servelab", "upgrade", *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
+        print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(words)}")
+        return
+    if entry.version == version:
+        raise ConfigError(f"{file}: --to {version}: the study has this release already")
+    if entry.runtime != "venv" and not arguments.lock:
+        raise ConfigError(f"--lock: name the lock of {version}; engines.{alias} is not built from packages")
+    try:
+        new_lock = arguments.lock or release_lock(root, engine.name, arguments.recipe or engine.name, version)
+    except Skipped as why:
+        raise ServelabError(str(why)) from None
+    locks = {entry.version: project.lock(alias), version: new_lock}
+    served = served_by(project, alias, Path("results/studies") / arguments.study)
+    metric, on = METRICS.get(study.objective.metric), study.objective.on
+    print(f"{alias} {entry.version} → {version}, {' and '.join(served)}, {metric.name} on {on}: ", end="")
+    print(cost_text(project, served, arguments.pairs, Path("results/runs")), flush=True)
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("--yes: say it to start these servers where nobody can be asked")
+        if input("Start? [y/N] ").strip().lower() not in ("y", "yes"):
+            return
+    extra = ["--profile", arguments.profile] if arguments.profile else []
+    words = {}
+    for name, configuration in served.items():
+        if changes := effective_changes(study, configuration, configuration, version):
+            print(f"{name}: this release serves it with {shown(changes)}")
+        starts = ReleaseStarts(
+            root, arguments.study, alias, locks.__getitem__, extra, configuration if name == WINNER else None
+        )
+        words[name] = _compare(name, starts, project, (entry.version, version), arguments.pairs)
+    verdict = min(words.values(), key=WORST_FIRST.index)
+    if verdict in ("better", "same"):
+        take_release(file, alias, version, new_lock)
+        print(f"{verdict}: {file} has {version} now; `servelab plan {arguments.study}` prints what it measures again")
+    else:
+        print(f"{verdict}: {file} keeps {entry.version}")
+    words_of_bisect = [arguments.study, "--engine", alias, "--good", entry.version, "--bad", version]
+    if words.get(BASELINE) == "worse" and entry.runtime == "venv":
+        print(f"To find the release that did it: servelab bisect {shlex.join(words_of_bisect)}", flush=True)
+        if arguments.bisect:
+            bisect_releases.main(bisect_releases.options().parse_args([*words_of_bisect, *extra]))
+    sys.exit(EXIT_CODES[verdict])
+
+
+def _compare(name: str, starts: ReleaseStarts, project: Project, versions: tuple[str, str], most_pairs: int) -> Word:
+    objective = project.study.objective
+    higher_is_better = bool(METRICS.get(objective.metric).higher_is_better)
+    try:
+        starts.prepare(versions[0])
+        step = InterleavedPairs(starts, most_pairs).compare(*versions, objective.margin_percent)
+    except Skipped as why:
+        print(f"{name}: cannot tell: {why}", flush=True)
+        return "cannot tell"
+    word = word_for(step, higher_is_better=higher_is_better, margin_percent=objective.margin_percent)
+    print(f"{name}: {word}: {bisect_releases.line_of(step, objective.metric)}", flush=True)
+    return word
+
+
+if __name__ == "__main__":
+    run(lambda: main(options().parse_args()))

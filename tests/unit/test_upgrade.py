@@ -1,0 +1,60 @@
+"""`servelab upgrade`: the verdict on a release, and the edit of the study's file."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servelab.core.errors import ConfigError
+from servelab.metrics.statistics import Interval
+from servelab.search.bisect import ComparedReleases
+from servelab.search.upgrade import take_release, word_for
+
+BLOCK = """\
+study: mine # kept
+engines:
+  other: {version: 1.0}
+  vllm: # the only place for versions
+    runtime: venv
+    version: 0.33.0 # raised in November
+"""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(1, 4, "better"), (-4, -1, "worse"), (-2, 1, "same"), (-1, 9, "cannot tell"), (None, None, "cannot tell")],
+)
+def test_the_whole_interval_decides(low, high, word):
+    step = ComparedReleases("1", "2", [], Interval(0.0, low, high))
+    assert word_for(step, higher_is_better=True, margin_percent=3) == word
+    opposite = {"better": "worse", "worse": "better"}.get(word, word)
+    assert word_for(step, higher_is_better=False, margin_percent=3) == opposite
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BLOCK,
+        BLOCK + "    lock: envs/vllm-0.33.0.lock.txt # old\n",
+        "study: mine # kept\nengines: {other: {version: 1.0}, vllm: {version: 0.33.0, runtime: venv}}\n",
+    ],
+    ids=["block", "with its lock", "braces"],
+)
+def test_only_version_and_lock_change(tmp_path, text):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    take_release(file, "vllm", "0.34.0", Path("envs/vllm-0.34.0.lock.txt"))
+    before, after = yaml.safe_load(text), yaml.safe_load(file.read_text())
+    before["engines"]["vllm"] |= {"version": "0.34.0", "lock": "envs/vllm-0.34.0.lock.txt"}
+    assert after == before
+    assert [line for line in text.splitlines() if "#" in line and "lock" not in line and "0.33" not in line] == [
+        line for line in file.read_text().splitlines() if "kept" in line or "only place" in line
+    ]
+
+
+def test_a_file_without_the_entry_is_left_alone(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("engines: {}\n")
+    with pytest.raises(ConfigError, match=r"engines\.vllm: write `version: 0\.34\.0`"):
+        take_release(file, "vllm", "0.34.0", Path("envs/x.lock.txt"))
+    assert file.read_text() == "engines: {}\n"
