@@ -45,6 +45,7 @@ def fresh(tmp_path):
     study = tiny_study()
     study["engines"].pop("old")
     workspace.write("config/workloads.yaml", yaml.safe_dump({"tiny": SHORT}))
+    study["protocol"]["round_timeout_s"] = 600  # what is planted makes a round long on a busy machine
     workspace.write_study(study | {"stages": study["stages"][1:], "workloads": ["tiny"]})
     return workspace
 
