@@ -13,7 +13,6 @@ from pathlib import Path
 
 import bisect_releases
 
-from servelab.core.cli import run
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.metrics.definitions import METRICS
 from servelab.report.compare.conditions import EXIT_CODES, Word
@@ -108,7 +107,3 @@ def _compare(name: str, starts: ReleaseStarts, project: Project, versions: tuple
     word = word_for(step, higher_is_better=higher_is_better, margin_percent=objective.margin_percent)
     print(f"{name}: {word}: {bisect_releases.line_of(step, objective.metric)}", flush=True)
     return word
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))
