@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mimetypes
 import stat
 import tempfile
 import zipfile
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -107,7 +106,7 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
                 omitted=dict(sorted(contents.omitted.items())),
                 members=dict(sorted(files.members.items())),
             )
-            files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest, contents.licenses))))
+            files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest))))
             manifest = manifest.model_copy(update={"members": dict(sorted(files.members.items()))})
             files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
             with replacing(output) as temporary:
@@ -141,7 +140,6 @@ class _Files:
     def __init__(self, redactor: Redactor, scratch: Path) -> None:
         self.members: dict[str, Member] = {}
         self._redactor, self._scratch = redactor, scratch
-        self._origins: dict[str, Path] = {}
         self._paths: dict[str, Path] = {}
 
     def make(self, name: str, content: bytes) -> None:
@@ -163,7 +161,7 @@ class _Files:
             refuse_secrets(name, path)
         if _is_status(name):
             path = self._resealed(name, path)
-        self._origins[name], self._paths[name] = origin, path
+        self._paths[name] = path
         size = path.stat().st_size
         self.members[name] = Member(sha256=file_sha256(path), size_bytes=size, redacted=path != origin)
 
@@ -197,8 +195,7 @@ class _Files:
                         digest.update(block)
                         output.write(block)
                 if digest.hexdigest() != member.sha256:
-                    text = "changed while it was archived; build the archive again"
-                    raise ServelabError(f"{self._origins[name]}: {text}")
+                    raise ServelabError(f"{name}: changed while it was archived; build the archive again")
 
 
 def _is_status(name: str) -> bool:
@@ -209,13 +206,12 @@ def _json_bytes(value: object) -> bytes:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
-def crate_metadata(manifest: Manifest, licenses: dict[str, str]) -> dict[str, Any]:
+def crate_metadata(manifest: Manifest) -> dict[str, Any]:
     """The content of `ro-crate-metadata.json`: RO-Crate 1.1, with the profiles Process and Workflow Run Crate.
 
-    The study's own files are described one by one, raw records by their folders.
+    Folders are described; `manifest.json` has each file.
     """
     crate = ROCrate(version="1.1")
-    crate.metadata.extra_terms["sha256"] = "https://w3id.org/ro/terms/workflow-run#sha256"
     root = crate.root_dataset
     root["name"] = f"{manifest.title} (study {manifest.study})"
     root["description"] = (
@@ -235,36 +231,22 @@ def crate_metadata(manifest: Manifest, licenses: dict[str, str]) -> dict[str, An
         lang="snakemake",
         lang_version=version("snakemake"),
     )
-    own = manifest.folder
-    files = {
-        name: crate.add_file(dest_path=name, properties=_about(name, member, licenses))
-        for name, member in manifest.members.items()
-        if name.startswith(own) or name in (README, DIFF, manifest.study_file)
-    }
-    manifest_file = {"name": "Every file with its sha256 and size", "encodingFormat": "application/json"}
-    crate.add_file(dest_path=MANIFEST, properties=manifest_file)
-    files[README]["about"] = root
-    raw = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/")
-    folders = sorted({"/".join(name.split("/")[:3]) + "/" for name in manifest.members if name.startswith(raw)})
-    made = [file for name, file in files.items() if name.startswith(own)]
-    made += [crate.add_dataset(dest_path=name, properties={"name": name}) for name in [*folders, f"{WORKFLOW}/"]]
+    readme = {"name": "What was found", "encodingFormat": "text/markdown", "about": root}
+    crate.add_file(dest_path=README, properties=readme)
+    listed = {"name": "Every file with its sha256 and size", "encodingFormat": "application/json"}
+    crate.add_file(dest_path=MANIFEST, properties=listed)
+    study = {"name": "The study", "encodingFormat": "application/yaml"}
+    study_file = crate.add_file(dest_path=manifest.study_file, properties=study)
+    results = (name.split("/") for name in manifest.members if name.startswith(f"{RESULTS}/"))
+    folders = sorted({f"{'/'.join(parts[:3])}/" for parts in results})
     action = {
         "@type": "CreateAction",
         "name": f"The study {manifest.study}",
         "instrument": workflow,
         "endTime": manifest.date,
-        "object": [files[manifest.study_file]],
-        "result": made,
+        "object": [study_file],
+        "result": [crate.add_dataset(dest_path=each, properties={"name": each}) for each in (*folders, f"{WORKFLOW}/")],
     }
     root["mentions"] = [crate.add(ContextEntity(crate, "#study", action))]
     metadata: dict[str, Any] = crate.metadata.generate()
     return metadata
-
-
-def _about(name: str, member: Member, licenses: dict[str, str]) -> dict[str, str]:
-    kind = mimetypes.MimeTypes().guess_type(name)[0] or (
-        "application/vnd.apache.parquet" if name.endswith(".parquet") else "text/plain"
-    )
-    about = {"name": PurePosixPath(name).name, "encodingFormat": kind, "contentSize": str(member.size_bytes)}
-    about["sha256"] = member.sha256
-    return about | ({"license": licenses[name]} if name in licenses else {})

@@ -121,8 +121,6 @@ class Contents:
     files: dict[str, Path]
     nodes: set[str] = field(default_factory=set)
     """Machines that the runs name."""
-    licenses: dict[str, str] = field(default_factory=dict)
-    """Files that are under the licence of a data set."""
     omitted: dict[str, str] = field(default_factory=dict)
     """Files that are omitted, and why."""
 
@@ -233,7 +231,7 @@ def _below(results: Path, paths: Iterable[Path]) -> dict[str, Path]:
 
 
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
-    """Omits requests that may not be redistributed or are too large, and records the licence of the others."""
+    """Omits requests that may not be redistributed or are too large."""
     datasets = {
         workload_id(project.workload_spec(name)): project.datasets[made_from]
         for name in project.study.workloads
@@ -249,7 +247,6 @@ def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str
         elif (size := requests.stat().st_size) > MOST_REQUESTS_BYTES:
             why = f"it has {size:,} bytes"
         else:
-            contents.licenses |= {name: dataset.license} if dataset else {}
             continue
         contents.files.pop(name, None)
         described = read_json(results / "workloads" / workload / "workload.json")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -117,12 +117,16 @@ class Run:
         return AuditFinding(claim, verdict, reason, candidate=self.reference, workload=self.workload, **facts)
 
 
+ClaimLook = Callable[[Any, AuditEvidence], Iterator[AuditFinding]]
+RunLook = Callable[[Run], Iterator[AuditFinding]]
+
+
 class ClaimRule(NamedTuple):
     """How claims of some kinds are recomputed."""
 
     name: str
     claims: tuple[type, ...]
-    look: Callable[[Any, AuditEvidence], Iterator[AuditFinding]]
+    look: ClaimLook
 
 
 class RunRule(NamedTuple):
@@ -136,34 +140,23 @@ class RunRule(NamedTuple):
     """Validity of such a run: `suspect` or `invalid`."""
     of_command: bool
     """Whether it needs no logs, so that it also checks candidates that crashed or were never run."""
-    look: Callable[[Run], Iterator[AuditFinding]]
+    look: RunLook
 
 
 CLAIM_RULES: Registry[ClaimRule] = Registry("claim rule")
 RUN_RULES: Registry[RunRule] = Registry("run rule")
-Look = TypeVar("Look", bound=Callable[..., Iterator[AuditFinding]])
 
 
-def claim_rule(name: str, *claims: type) -> Callable[[Look], Look]:
+def claim_rule(name: str, *claims: type) -> Callable[[ClaimLook], ClaimLook]:
     """Registers the decorated function as the rule on these types of claims."""
-
-    def register(look: Look) -> Look:
-        CLAIM_RULES.register(name, ClaimRule(name, claims, look))
-        return look
-
-    return register
+    return lambda look: CLAIM_RULES.register(name, ClaimRule(name, claims, look)).look
 
 
 def run_rule(
     name: str, compares: str, action: str, *, fails_as: Level = "suspect", of_command: bool = False
-) -> Callable[[Look], Look]:
+) -> Callable[[RunLook], RunLook]:
     """Registers the decorated function as a run rule."""
-
-    def register(look: Look) -> Look:
-        RUN_RULES.register(name, RunRule(name, compares, action, fails_as, of_command, look))
-        return look
-
-    return register
+    return lambda look: RUN_RULES.register(name, RunRule(name, compares, action, fails_as, of_command, look)).look
 
 
 def audit(evidence: AuditEvidence) -> pa.Table:

@@ -87,30 +87,25 @@ class TitledBlocks:
         match = _TITLED.search(line.rstrip())
         if match and len(match[0]) >= _LEAST_WIDTH and match.start() <= MOST_PREFIX:
             self._open = _Block(number, Prefix(line[: match.start()]), "=" * len(match[0]))
-        elif before and self._ends_known(line, before[-1][1]):
+            return ()
+        lead, footer, rest = line.partition(_FOOTER)
+        end = Prefix(lead).end(before[-1][1]) if before and footer and not rest.strip() else None
+        if end is not None and self._is_known(_labelled(0, before[-1][1][end:].strip()).label):
             return (_Block(number, Prefix(""), "", "console").piece(number, "its header is missing"),)
         return ()
-
-    def _ends_known(self, line: str, above: str) -> bool:
-        lead, footer, rest = line.partition(_FOOTER)
-        end = Prefix(lead).end(above) if footer and not rest.strip() else None
-        return end is not None and self._is_known(_labelled(0, above[end:].strip()).label)
 
     def end(self) -> Iterable[Piece]:
         """The block that the end of the log cuts off."""
         return self._cut(self._last, "its last line of `=` is missing")
 
     def _headed(self, number: int, line: str) -> Iterable[Piece]:
-        pieces = self._cut(number - 1, f"line {number} begins another") if self._open_form == "console" else ()
+        is_open = self._open is not None and self._open.form == "console"
+        pieces = self._cut(number - 1, f"line {number} begins another") if is_open else ()
         lead, header, rest = line.partition(_HEADER)
         self._open = _Block(number, Prefix(lead), _FOOTER, "console")
         if header and not rest and len(lead) <= MOST_PREFIX:
             return pieces
         return (*pieces, *self._cut(number, "its header is cut off, or line breaks are lost"))
-
-    @property
-    def _open_form(self) -> str | None:
-        return self._open.form if self._open else None
 
     def _cut(self, last: int, why: str) -> tuple[Piece, ...]:
         block, self._open = self._open, None
@@ -146,10 +141,12 @@ class SectionBlocks:
         self._last = number
         if "=====" in line and len(line) <= _MOST_WIDTH and (rule := _RULE.search(line.rstrip())):
             self._rule = (number, Prefix(line[: min(rule.start(), MOST_PREFIX)]))
-        elif self._rule is not None and self._rule[0] == number - 1 and "= " in line:
-            prefix = self._rule[1]
-            if match := _SECTION_TITLE.fullmatch(prefix.rest(line).strip()):
-                return self._titled(number, prefix, match["title"].strip())
+        elif (
+            self._rule is not None
+            and self._rule[0] == number - 1
+            and (match := _SECTION_TITLE.fullmatch(self._rule[1].rest(line).strip()))
+        ):
+            return self._titled(number, self._rule[1], match["title"].strip())
         if self._open is not None and not self._open.is_full:
             content = self._open.content(line)
             label, colon, text = content.partition(":")
@@ -162,9 +159,8 @@ class SectionBlocks:
         return (self._open.piece(self._last),) if self._open else ()
 
     def _titled(self, number: int, prefix: Prefix, title: str) -> Iterable[Piece]:
-        ended: Iterable[Piece] = ()
-        if self._open is not None and title == self._open.ends_with:
-            ended = (self._open.piece(number - 2),)
+        is_again = self._open is not None and title == self._open.ends_with
+        ended = (self._open.piece(number - 2),) if self._open is not None and is_again else ()
         if self._open is None or ended:
             self._open = _Block(number - 1, prefix, title)
         self._section = title

@@ -41,10 +41,10 @@ def split(
             yield from wrapped or documents
             return
         parts = chain((content[at : at + (1 << 18)] for at in range(0, len(content), 1 << 18)), parts)
-    if is_html(start):
+    if _HTML.match(start):
         lines = visible_lines(texts_of_html(parts))
     else:
-        lines = unwrapped(parts) if is_wrapped_log(start) else visible_lines(parts)
+        lines = _visible(_from_objects(parts)) if is_wrapped_log(start) else visible_lines(parts)
     yield from _found(file, lines, finders, _ranks(first))
 
 
@@ -172,19 +172,9 @@ def visible_lines(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
     return _visible(_numbered(texts))
 
 
-def unwrapped(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The same for a log whose lines are objects of a collector: the lines that a program printed."""
-    return _visible(_from_objects(texts))
-
-
 def is_wrapped_log(start: str) -> bool:
     """Whether a text begins as a collector of logs writes: an object per line, with the text of a line."""
     return _text_of(start.partition("\n")[0]) is not None
-
-
-def is_html(start: str) -> bool:
-    """Whether a text begins as a page saved from a browser."""
-    return _HTML.match(start) is not None
 
 
 def texts_of_html(texts: Iterable[str]) -> Iterator[str]:
