@@ -25,7 +25,6 @@ from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import Repeats, SealedRuns
 from servelab.study.project import RECORDED
 from servelab.workflow import console
-from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.made_from import (
     CODE,
@@ -43,7 +42,7 @@ from servelab.workflow.studies import (
     read_studies,
     shared_runs,
 )
-from servelab.workflow.study_files import StudyFiles, stage_tables
+from servelab.workflow.rule_parts import SHOWN, StudyFiles, call, rule_files, stage_tables
 
 RESULTS = Path("results")
 PLANS = Plans(

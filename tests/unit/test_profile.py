@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from install_profile import install_profile
 
 from servelab.core.errors import ConfigError
-from servelab.workflow.placement import file_of_site, install_profile
+from servelab.workflow.placement import file_of_site
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
 from servelab.core.cli import RuleJob
-from servelab.workflow.call import call, rule_files
 from servelab.workflow.made_from import code_files, set_back, write_digest
+from servelab.workflow.rule_parts import call, rule_files
 
 
 def test_a_script_gets_what_its_rule_has_by_name():

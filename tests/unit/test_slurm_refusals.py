@@ -12,10 +12,10 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.machine.allocations.slurm import keys_of, queue, unsatisfied
 from servelab.study.site import Site
-from servelab.workflow.placement import SlurmWatch
-from servelab.workflow.retries import Retries
+from servelab.workflow.slurm_jobs import Retries, refused, watch_slurm
 
 H100 = HardwareSpec(accelerator="H100", device="nvidia", count=4)
+FILE = Path("config/sites/ours.yaml")
 SITE = Site.model_validate(
     {
         "site": "ours",
@@ -76,8 +76,7 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
 
 def test_slurm_is_asked_for_what_a_run_asks(slurm):
     given = slurm("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
-    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
-    ((first, reason),) = watch.refused([H100])
+    ((first, reason),) = refused(SITE, FILE, [H100])
     assert reason == "Requested node configuration is not available"
     assert first == (
         "config/sites/ours.yaml: accelerators.H100.partition or gres or cpus or memory_gb: "
@@ -101,9 +100,8 @@ def test_slurm_is_asked_for_what_a_run_asks(slurm):
 def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reason, tmp_path):
     """Such a job was submitted three times, and each time refused."""
     slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
-    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
     with pytest.raises(ConfigError) as error:
-        watch.start([H100], tmp_path)
+        watch_slurm(SITE, FILE, [H100], tmp_path, print)
     first = str(error.value)
     assert first.startswith("config/sites/ours.yaml: accelerators.H100.")
     assert first.endswith(f"Slurm refuses a run on 4 × H100: {reason}; change it, and start again")
@@ -116,7 +114,7 @@ def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reaso
 def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
     said = []
-    SlurmWatch(SITE, Path("config/sites/ours.yaml"), said.append).start([H100], tmp_path)
+    watch_slurm(SITE, FILE, [H100], tmp_path, said.append)
     assert len(said) == 1 and "Slurm refuses" in said[0]
 
 

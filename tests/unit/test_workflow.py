@@ -25,8 +25,8 @@ from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
 from servelab.workflow.made_from import CODE, MADE_FROM, write_digests
 from servelab.workflow.needs import Sources
 from servelab.workflow.placement import Placements
+from servelab.workflow.rule_parts import StudyFiles
 from servelab.workflow.studies import Studies, WorkflowConfig
-from servelab.workflow.study_files import StudyFiles
 
 SEARCH = "studies/cpu-smollm2"
 

@@ -1,7 +1,7 @@
 """What every command line shares, and what a rule of the workflow hands to its script.
 
 An error that the user can fix is one line, not a traceback. A rule hands its name, words `NAME=VALUE`, and in `files=`
-its files by name, as JSON (`servelab.workflow.call` writes the line). Commands that users type have options.
+its files by name, as JSON (`servelab.workflow.rule_parts` writes the line). Commands that users type have options.
 """
 
 from __future__ import annotations

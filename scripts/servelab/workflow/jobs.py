@@ -16,8 +16,8 @@ from servelab.measure.sealed_runs import SealedRuns
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.project import LIVE, is_live, name_of
 from servelab.workflow.needs import run_files
+from servelab.workflow.rule_parts import stage_file
 from servelab.workflow.studies import Studies
-from servelab.workflow.study_files import stage_file
 
 Job = Sequence[Sequence[str]]
 """Runs of a measuring job, by id: its visits, and the runs of each visit, in the order of measurement."""

@@ -248,20 +248,13 @@ class Studies:
         live = []
         for name, project in self.live.items():
             found = forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported)
-            live.append("\n".join(found.table() if is_table else found.lines()) + _other_kind(name, self.recorded))
+            live.append("\n".join(found.table() if is_table else found.lines()))
         logs = {study.study: len({file for _, _, file in study.log_files()}) for study in self.recorded.values()}
         return live + [f"{name}: {count} recorded logs, nothing to measure" for name, count in logs.items()]
 
     def troubles(self, results: Path) -> list[str]:
         """Errors and warnings of the preflight checks that need no waiting, a line for each."""
         return [line for each in self.live.values() for line in troubles(preflight(each, results, ask=False))]
-
-
-def _other_kind(name: str, recorded: Mapping[str, RecordedStudy]) -> str:
-    """A line on the recorded study of a live study's name, which is easily meant and is not asked for."""
-    if name in recorded or not Path(f"config/recorded/{name}/study.yaml").exists():
-        return ""
-    return f"\n  this measures; for the recorded study of this name: --config 'studies=[]' 'recorded=[{name}]'"
 
 
 def read_studies(config: WorkflowConfig) -> Studies:
