@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,9 +25,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
     parser.add_argument(
-        "--every", type=float, metavar="SECONDS", help="print it again and again, this often, until Ctrl-C"
-    )
-    parser.add_argument(
         "--tail",
         nargs="?",
         const="",
@@ -42,19 +38,8 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.tail is not None:
         log = log_of(arguments.tail, arguments.results)
         os.execvp("tail", ["tail", "-n", "20", "-F", str(log)])  # noqa: S606
-    studies, show = _studies(arguments), _print_json if arguments.json else _show
-    if arguments.every is None:
-        show(studies)
-        return
-    with suppress(KeyboardInterrupt):
-        while True:
-            if sys.stdout.isatty() and not arguments.json:
-                print("\033[2J\033[H", end="", file=sys.__stdout__)  # clears the screen
-            if not arguments.json:
-                print(time.strftime("%Y-%m-%d %H:%M:%S"))
-            show(studies)
-            sys.stdout.flush()
-            time.sleep(arguments.every)
+    show = _print_json if arguments.json else _show
+    show(_studies(arguments))
 
 
 def log_of(run: str, results: Path) -> Path:

@@ -41,7 +41,6 @@ MISTAKES = {
         ["baseline.options.threads", "takes one value", "write a candidate for each"],
     ),
     "wrong key": (change(["objectiv"], {}), ["objectiv", "did you mean `objective`?"]),
-    "wrong nested key": (change(["protocol", "warmup_request"], 1), ["protocol.warmup_request", "`warmup_requests`"]),
     "wrong key in a list": (
         change(["stages", 0, "candidates", 0], {"option": {"max_num_seqs": 8}}),
         ["stages.0.candidates.0.option", "did you mean `options`?"],
@@ -72,10 +71,6 @@ MISTAKES = {
     "goodput without limits": (
         change(["objective", "metric"], "goodput_per_s"),
         ["objective.metric", "goodput_per_s needs limits", "`slos: {ttft_ms: 500, tpot_ms: 50}`"],
-    ),
-    "limit on a rate": (
-        change(["objective", "slos"], {"requests_per_s": 5}),
-        ["objective.slos", "metric of single requests `requests_per_s`"],
     ),
     "version not in the lock": (
         change(["engines", "llama.cpp", "version"], "1.2.3"),

@@ -40,7 +40,7 @@ def test_a_text_is_one_study():
 def test_what_is_asked_for_of_another_study_names_the_fix():
     """Issue: the command of a report, of a study that was given by --config, ended in a KeyError."""
     studies = read_studies(read_configuration({"studies": [], "recorded": ["example"]}))
-    for ask in (studies.stages, studies.deciding_stages, lambda name: studies.live[name.split("/")[1]]):
+    for ask in (studies.stages, lambda name: studies.live[name.split("/")[1]]):
         with pytest.raises(ConfigError, match=r"no study of this configuration.* --config 'studies="):
             ask("studies/cpu-smollm2")
 

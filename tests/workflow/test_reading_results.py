@@ -45,11 +45,6 @@ def found(finished):
     return json.loads(printed(finished, script).split("FOUND ")[1])
 
 
-def test_there_are_blocks_for_both_tools():
-    assert sum("duckdb.sql" in block for block in BLOCKS) >= 2
-    assert sum("pd.read_parquet" in block for block in BLOCKS) >= 3
-
-
 def test_percentiles_of_the_records_are_those_of_the_tables(finished, found):
     metrics = pd.read_parquet(finished.folder / "results/studies/tiny/metrics.parquet")
     ttft = metrics[metrics["metric"] == "ttft_ms"].drop_duplicates("run_id").set_index("run_id")["p99"]

@@ -40,7 +40,7 @@ class ReportOutput(JsonPart):
 
 
 class StatusOutput(JsonPart):
-    """`servelab status`: a study; again and again with `--every`."""
+    """`servelab status`: a study."""
 
     study: str
     stages: list[dict[str, Any]] = Field(description="Progress of each stage.")

@@ -10,9 +10,8 @@ from pathlib import Path
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json, content_id, workload_id
-from servelab.core.run_spec import HardwareSpec, ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
+from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
 from servelab.engines.adapters import ENGINES
-from servelab.machine.devices import DEVICES
 from servelab.measure.environment_gate import settings_id
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
@@ -147,11 +146,6 @@ def run_files(spec: RunSpec) -> dict[str, str]:
     if client.environment_sha256 is not None:
         files["client_environment"] = environment_file(client.name, client.environment_sha256)
     return files
-
-
-def serving_threads(hardware: HardwareSpec, cores: int) -> int:
-    """CPU cores of this machine that a run takes."""
-    return DEVICES.get(hardware.device).threads(cores, hardware.count)
 
 
 def spec_json(spec: Strict) -> str:

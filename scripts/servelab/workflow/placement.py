@@ -11,12 +11,12 @@ from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.core.ssh_signature import check_key
+from servelab.machine.devices import DEVICES
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.jobs import MeasuringJobs
-from servelab.workflow.needs import serving_threads
 from servelab.workflow.slurm_jobs import Request, Retries, watch_slurm
 from servelab.workflow.studies import Studies, WorkflowConfig
 
@@ -97,7 +97,7 @@ class Placements:
     def threads(self, hardware: HardwareSpec) -> int:
         """CPU cores of a run: the site's on a cluster, otherwise the device's share of this machine's."""
         if self._workflow.local_exec:
-            return serving_threads(hardware, self._workflow.cores)
+            return DEVICES.get(hardware.device).threads(self._workflow.cores, hardware.count)
         return self._of(hardware).cpus * hardware.count
 
     def accelerators(self) -> object:

@@ -138,10 +138,6 @@ class Studies:
         """All stages that have a plan: the same with `confirm-first` and `confirm-more`."""
         return self._stages[search]
 
-    def last_stage(self, search: str) -> str:
-        """The reserved last stage, which decides nothing: `confirm`, or `comparison` if the study is recorded."""
-        return self._stages[search][-1]
-
     @cached_property
     def _stages(self) -> dict[str, list[str]]:
         # every rule asks, and listing them goes through all candidates
@@ -151,10 +147,6 @@ class Studies:
                 for search, study in self.searches.items()
             }
         )
-
-    def deciding_stages(self, search: str) -> list[str]:
-        """Names of the stages that decide something: those of the search."""
-        return self.stages(search)[:-1]
 
     def hardware(self) -> list[HardwareSpec]:
         """All hardware that runs of the live studies may take, each once."""
