@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, EndpointStub
 
 from servelab.bench.load import texts, write_requests
-from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import lock_sha256, run_id
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES
@@ -112,22 +111,6 @@ def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):
             made(url, client="guidellm", api_key_env="MY_SERVER").inputs()._check_reach()
     assert status.outcome == "ok" and status.requests_failed == 0
     assert not any(KEY.encode() in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
-
-
-def test_a_server_behind_tls_is_measured_if_its_certificate_is_trusted(made, tmp_path, monkeypatch):
-    certificate = make_certificate(tmp_path)
-    behind_tls(monkeypatch, certificate)
-    stub = EndpointStub(key=KEY, version="1.2.3")
-    monkeypatch.setenv("MY_SERVER", KEY)
-    with stub.running() as url:
-        run = made(url.replace("http://", "https://"), api_key_env="MY_SERVER")
-        with pytest.raises(ServelabError, match="certificate"):
-            measured(tmp_path / "runs", run)
-        assert not list((tmp_path / "runs").glob("[0-9a-f]*")) and stub.bodies == []
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        ((status, manifest),) = measured(tmp_path / "runs", run)
-    assert status.outcome == "ok" and status.requests_failed == 0 and len(stub.bodies) == 4
-    assert manifest.endpoint.asked.url.startswith("https://127.0.0.1:")
 
 
 def test_a_server_that_does_not_answer_is_no_finding(made, tmp_path):

@@ -75,24 +75,6 @@ def test_lists_of_flags_are_all_used():
     assert listed <= {list_name(engine, checked) for engine in ENGINES for checked in engine.checked}
 
 
-@pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)
-def test_values_of_the_studies_are_among_those_a_release_takes(study):
-    content = read_yaml(study)
-    candidates = [content["baseline"], *(one for stage in content["stages"] for one in stage["candidates"])]
-    asked = {(name, value) for one in candidates for name, value in one.get("options", {}).items()}
-    taken = {}
-    for alias, entry in content["engines"].items():
-        engine = ENGINES.get(entry.get("engine", alias))
-        (checked,) = [checked for checked in engine.checked if checked.release == str(entry["version"])]
-        _, kinds = data(engine, checked) or (None, {})
-        for option in engine.options:
-            names = spelled(engine, option) if OPTIONS[option].kind is str else []
-            taken.setdefault(option, []).extend(kinds.get(name, {}).get("choices") for name in names)
-    for option, value in asked:
-        choices = taken.get(option, [])
-        assert not choices or any(known is None or value in known for known in choices), (option, value)
-
-
 def test_ranges_of_mindie_are_the_documented_ones():
     documented = yaml.safe_load((DATA / "mindie-2.1.RC1.yaml").read_text())
     for name, known in documented.items():

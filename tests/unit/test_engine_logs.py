@@ -74,42 +74,21 @@ def test_crash_is_explained(expected):
     assert bool(why.remedy) == (why.kind == "environment")
 
 
-DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
 HELD = (
     "ValueError: Free memory on device cuda:0 ({}/79.1 GiB) on startup is less than desired GPU memory utilization (0.9"
 )
-OOM = "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. "
 
 
 @pytest.mark.parametrize(
     ("engine", "line", "kind", "reason"),
     [
-        ("vllm", DRIVER, "environment", "environment"),
-        ("vllm", "RuntimeError: Error 803: system has unsupported display driver", "environment", "environment"),
         ("vllm", HELD.format("10.2"), "environment", "environment"),
         ("vllm", HELD.format("77.2"), "result", "out_of_memory"),
-        (
-            "vllm",
-            f"{OOM}Process 12 has 70.2 GiB memory in use. Including non-PyTorch memory, this process has 8.00 GiB",
-            "environment",
-            "environment",
-        ),
         ("vllm", "OSError: [Errno 28] No space left on device: '/root/.cache/vllm'", "environment", "environment"),
-        ("vllm", "Fatal Python error: Bus error", "environment", "environment"),
-        ("vllm", "GatedRepoError: 403 Client Error.", "environment", "missing_model"),
-        ("vllm", "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "environment", "environment"),
-        ("sglang", "ValueError: The memory capacity is unbalanced.", "environment", "environment"),
         ("sglang", "RuntimeError: CUDA error: an illegal memory access was encountered", "result", "crashed"),
         ("sglang", "[2025-11-06 16:55:24] Ignore import error when loading x: No module named 'x'", "result", None),
-        ("tensorrt-llm", "[node1:123] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c", "environment", "environment"),
-        (
-            "vllm",
-            "Dumping input data for V1 LLM engine with config: unsupported, no space left on device",
-            "result",
-            None,
-        ),
+        ("vllm", "Dumping input data for V1 engine with config: unsupported, no space left on device", "result", None),
         ("mindie", "ImportError: libascendcl.so: cannot open shared object file", "environment", "environment"),
-        ("llama.cpp", "0.00.1.1 E CUDA error: no kernel image is available", "environment", "environment"),
     ],
 )
 def test_faults_of_a_node_are_told_from_results(engine, line, kind, reason):

@@ -49,7 +49,6 @@ def test_places_that_the_tool_names_are_passed_if_they_are_set(describe, tmp_pat
     ("changes", "wrong"),
     [
         ({"command": "no-such-program"}, "there is no program `no-such-program` here"),
-        ({"version": "0.0.1"}, f"the file says 0.0.1, tool here is {VERSION}"),
         ({"variables": "[NOT_SET_ANYWHERE]"}, "NOT_SET_ANYWHERE not set here"),
         ({"comand": "python"}, "did you mean `command`"),
     ],

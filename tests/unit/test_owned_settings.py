@@ -6,15 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
-from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES
 from servelab.engines.options import ALL_ENGINES
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES
-from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ROOT / "scripts/servelab/engines/flags"
@@ -136,44 +133,3 @@ def test_what_servelab_sets_comes_last_on_the_command_line(name):
     command = ENGINES.get(name).command(Serve(Path("/python"), Path("/model"), "name", 1234, {}, {"x": 1, "zz": None}))
     last = max(command.index("--x"), command.index("--zz"))
     assert last < command.index("--host") < command.index("--port")
-
-
-def study(**changed):
-    return demo_study() | changed
-
-
-BASE = demo_study()["baseline"]
-WRONG = {
-    "address of the baseline": (
-        study(baseline=BASE | {"arguments": {"--host": "0.0.0.0"}}),
-        ["baseline.arguments.--host: may not be set: a server answers on 127.0.0.1 only", "remove it"],
-    ),
-    "option of the baseline, argument of a candidate": (
-        study(
-            baseline=BASE | {"options": {"max_num_seqs": 4}},
-            stages=[{"name": "a", "candidates": [{"arguments": {"--parallel": 8}}]}],
-        ),
-        ["stages.0 (a).candidates.0.arguments.--parallel: is also set by the option `max_num_seqs`"],
-    ),
-    "two names in one study": (
-        study(
-            stages=[
-                {"name": "a", "candidates": [{"arguments": {"-ub": 64}}]},
-                {"name": "b", "candidates": [{"arguments": {"--ubatch-size": 128}}]},
-            ]
-        ),
-        ["stages.1 (b).candidates.0.arguments.--ubatch-size: is `-ub` elsewhere in this study; use one name"],
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", WRONG)
-def test_a_wrong_study_gets_one_line_with_file_key_and_fix(mistake, tmp_path):
-    content, expected = WRONG[mistake]
-    file = tmp_path / "cpu-smollm2.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    with pytest.raises(ConfigError) as caught:
-        load_project(file, ROOT)
-    assert "\n" not in str(caught.value)
-    for part in [f"{file}: ", *expected]:
-        assert part in str(caught.value)

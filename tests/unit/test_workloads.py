@@ -225,13 +225,9 @@ def test_shapes_and_encodings_of_public_data_sets_give_the_same_requests(tokeniz
 
 BAD = {
     "value: null": b'{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}',
-    "no value": b'{"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}',
     "turns: null": b'{"conversations": null}',
-    "texts as turns": b'{"conversations": ["a", "b"]}',
-    "another shape": b'{"prompt": "a"}',
     "half a character": b'{"conversations": [{"from": "human", "value": "\\ud83d"}, {"from": "gpt", "value": "a"}]}',
     "Latin-1": b'{"conversations": [{"from": "human", "value": "\xe9"}, {"from": "gpt", "value": "a"}]}',
-    "no object": b"[1, 2]",
     "no JSON": b'{"conversations": [',
 }
 
@@ -257,16 +253,6 @@ def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> Non
     assert {row["output_tokens"] for row in rows} == {2}
     with pytest.raises(ServelabError, match="60 requests pass the length filters, 61 are needed"):
         make("trace", tokenizer, trace, num_requests=61)
-
-
-def test_a_trace_has_no_time_that_is_no_number(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    for number in ("NaN", "Infinity", "-Infinity"):
-        lines = [json.dumps(row) for row in TRACE]
-        lines[0] = lines[0].replace('"timestamp": 1000', f'"timestamp": {number}')
-        rows = make("trace", tokenizer, store(tmp_path, "t.jsonl", "\n".join(lines))).to_pylist()[:40]
-        assert [row["arrival_s"] for row in rows] == [0.5 * ((index + 1) // 2) for index in range(40)]
-        with pytest.raises(ServelabError, match=r"record 1: timestamp is .*, which is no time"):
-            make("trace", tokenizer, store(tmp_path / number, "t.jsonl", "\n".join([lines[0], *lines[10:20]])))
 
 
 def common(one: list[int], other: list[int]) -> int:
