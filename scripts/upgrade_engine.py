@@ -13,7 +13,9 @@ from pathlib import Path
 
 import bisect_releases
 
+from servelab.cli.checkout import COMMAND
 from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.files import CHECKOUT
 from servelab.metrics.definitions import METRICS
 from servelab.report.compare.conditions import EXIT_CODES, Word
 from servelab.search.bisect import STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
@@ -51,7 +53,8 @@ def main(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"{file}: --engine {alias}: the study has {', '.join(study.engines)}")
     entry, engine = study.engines[alias], project.engine(alias)
     if arguments.watch:
-        words = ["servelab", "upgrade", *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
+        command = [sys.executable, str(CHECKOUT / COMMAND), "upgrade"]  # cron's PATH has no servelab
+        words = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
         print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(words)}")
         return
     if entry.version == version:
