@@ -205,7 +205,7 @@ def _run(command: list[str], log: Path, cpus: list[int]) -> tuple[float, float, 
     try:
         while process.poll() is None:
             assert time.monotonic() < started + TIME_LIMIT_S, f"{command} does not end: {log.read_text()[-2000:]}"
-            cpu_s, resident = _look(process.pid)
+            cpu_s, resident = _look(psutil.Process(process.pid))
             samples.append((time.monotonic(), cpu_s))
             peak = max(peak, resident)
             time.sleep(0.02)
@@ -218,24 +218,15 @@ def _run(command: list[str], log: Path, cpus: list[int]) -> tuple[float, float, 
     return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak, samples
 
 
-def _look(pid: int) -> tuple[float, int]:
-    """CPU seconds (of ended children too) and resident bytes of a process and all below it, as /proc tells."""
-    try:
-        # After the command, which may hold anything but ends with the last parenthesis: `state` is field 3 of proc(5).
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in _children(task)]
-    except OSError:  # ended just now
-        return 0.0, 0
-    below = [_look(child) for child in children]
-    cpu_s = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-    return cpu_s + sum(cpu for cpu, _ in below), resident + sum(size for _, size in below)
-
-
-def _children(task: Path) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(child) for child in (task / "children").read_text().split()]
-    return []
+def _look(process: psutil.Process) -> tuple[float, int]:
+    """CPU seconds (of ended children too) and resident bytes of a process and all below it."""
+    cpu_s, resident = 0.0, 0
+    with contextlib.suppress(psutil.Error):  # ended just now
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                cpu_s += sum(each.cpu_times()[:4])
+                resident += each.memory_info().rss
+    return cpu_s, resident
 
 
 @contextlib.contextmanager

@@ -20,8 +20,6 @@ OURS, OTHER = "servelab", "vllm-bench"
 CONCURRENCY = 4
 REQUESTS = 64
 """Enough for a quarter of a minute: what disturbs for a second then moves a figure by little."""
-CURVE = (1, 2, 4, 8, 16)
-CURVE_REQUESTS = 20
 OPTIONS = {"context_length": 1024, "max_num_seqs": CONCURRENCY, "threads": 1}
 """One thread: llama.cpp's fall many times behind when a client takes one of their two CPUs."""
 MOST_PERCENT = 3.0
@@ -94,28 +92,3 @@ def test_agreement(engine, other_clients, tmp_path):
         {"Difference of ours from vllm bench serve": pd.DataFrame([{"engine": engine, **found}]), "Runs": runs},
     )
     _check(found)
-
-
-@pytest.mark.bench
-def test_agreement_along_a_curve(other_clients, tmp_path):
-    """Five loads of one llama.cpp start, which keeps no prompts: each round computes all of them."""
-    installed = install("llama.cpp")
-    pythons = {OURS: Path(sys.executable), OTHER: other_clients[OTHER]}
-    requests = request_file(tmp_path / "requests.parquet", count=CURVE_REQUESTS, words=16, output_tokens=16)
-    options = {**OPTIONS, "max_num_seqs": max(CURVE), "context_length": 256, "prefix_caching": False}
-    server = installed.server(tmp_path / "server.log", options=options, arguments={"cache-ram": 0})
-    server.start()
-    try:
-        runs = pd.concat(
-            [_alternate(installed, server, pythons, requests, level, tmp_path / str(level)) for level in CURVE]
-        )
-    finally:
-        server.stop()
-    points = [{"in flight": level, **_compare(own)} for level, own in runs.groupby("in flight")]
-    publish(
-        "agreement-curve",
-        "Total tokens per second of the same requests at five loads on llama.cpp, by two clients",
-        {"Difference of ours from vllm bench serve": pd.DataFrame(points), "Runs": runs},
-    )
-    for found in points:
-        _check(found)
