@@ -108,12 +108,9 @@ os.environ.update(
 )
 
 try:
-    COURSES = STUDIES.courses(RESULTS) if workflow.is_main_process else {}
-    UNMEASURED = STUDIES.unmeasured(RESULTS, COURSES, SEALED.is_complete)
-    for forecast in (
-        STUDIES.forecasts(
+    TEXTS, UNMEASURED = (
+        STUDIES.outlook(
             RESULTS,
-            COURSES,
             SEALED.is_complete,
             use_imported=CONFIG.use_imported_runs,
             # a dry run with Snakemake's listing, or --verbose, has the bounds too
@@ -123,12 +120,10 @@ try:
             ),
         )
         if workflow.is_main_process
-        else []
-    ):
-        logger.info(forecast)
-    for line in SHARED.lines() if SHARED else []:
+        else ([], [])
+    )
+    for line in [*TEXTS, *(SHARED.lines() if SHARED else [])]:
         logger.info(line)
-    del COURSES
 except ServelabError as error:
     raise WorkflowError(str(error))
 

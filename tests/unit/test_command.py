@@ -172,12 +172,6 @@ def test_a_mistake_is_one_line_and_leaves_no_file(words, model, said, checkout, 
     assert not (checkout / "config/studies/mine.yaml").exists()
 
 
-def test_a_study_that_exists_is_kept(checkout, here):
-    before = (checkout / "config/studies/cpu-smollm2.yaml").read_text()
-    assert "exists" in here("tune", "cpu-smollm2", *H100, "--revision", COMMIT, "--", "vllm", "serve", MODEL)[2]
-    assert (checkout / "config/studies/cpu-smollm2.yaml").read_text() == before
-
-
 def test_the_hub_is_asked_for_the_newest_commit(monkeypatch):
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self):

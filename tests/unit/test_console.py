@@ -79,11 +79,9 @@ EVENT = {"jobid": 7, "rule_name": "measure", "wildcards": {"run_id": "0ab"}, "re
     ("content", "shown"),
     [
         (b"one\ntwo\n\n", "two"),
-        (b"\x1b[31mred\x1b[0m alert\r\n", "[31mred [0m alert"),
         (b"x" * 300, "x" * 119 + "…"),
         (b"\xff\xfe\n", "��"),
         (b"", "it left no message"),
-        (b"a" * 50_000 + b"\nlast\n", "last"),
     ],
 )
 def test_the_last_line_of_a_log_is_shown_whatever_is_in_it(tmp_path, content, shown):
@@ -125,14 +123,3 @@ def test_a_job_has_the_title_of_what_it_measures_and_begins_when_slurm_has_it(mo
     assert console.job_begins(EVENT | {"log": [], "resources": {"accelerators": 1}}) == []
     (line,) = console.said("Job 7 has been submitted with SLURM jobid 12 (log: x).")
     assert line.endswith("queued as Slurm job 12: measure tiny, engine: old, 0ab")
-
-
-def test_jobs_that_end_together_are_counted_one_by_one():
-    now = iter([0.0, 0.0, 61.0, 130.0, *[130.0] * 9])
-    console = Console(lambda: next(now))
-    for job in (1, 2):
-        console.job_begins(EVENT | {"jobid": job, "wildcards": {"run_id": str(job)}, "log": []})
-        console.job_ends({"job_id": job})
-    lines = [line.split(" ", 1)[1] for line in console.progress({"done": 5, "total": 9})]
-    assert lines == ["4 of 9: measure 1, 0 s", "5 of 9: measure 2, 69 s"]
-    assert console.progress({"done": 5, "total": 9}) == []

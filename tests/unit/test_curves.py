@@ -4,7 +4,6 @@ import made_run
 import pandas as pd
 import pyarrow as pa
 import pytest
-import sample_curves
 from made_results import write_run, write_study
 from made_study import demo_study
 
@@ -14,7 +13,6 @@ from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import Saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, read_tables
-from servelab.report.comparison_section import curves_table as report_table
 from servelab.results.curves import curves_table
 from servelab.results.parse import parse_plan
 from servelab.search.forecast import forecast
@@ -49,22 +47,6 @@ def levels(runs):
     return [run.spec.protocol.max_concurrency or run.spec.protocol.request_rate for run in runs]
 
 
-def test_points_are_workloads_of_their_own_the_lowest_first():
-    study = Study.model_validate(
-        with_curve(CLOSED, others=[{"name": "cpu-short", "load": {"request_rate": [0.5, 10]}}])
-    )
-    assert list(study.workloads) == [
-        f"{ON}-c1",
-        f"{ON}-c4",
-        f"{ON}-c16",
-        "cpu-short-r0.5",
-        "cpu-short-r10",
-    ]
-    assert [study.protocol_of(name).max_concurrency for name in list(study.workloads)[:3]] == [1, 4, 16]
-    assert study.protocol_of("cpu-short-r0.5").request_rate == 0.5
-    assert study.curves["cpu-short"] == ["cpu-short-r0.5", "cpu-short-r10"]
-
-
 def test_a_study_is_written_as_it_was_given():
     load = {"request_rate": [1.0, 2.5, 9.0]}
     given = with_curve(CLOSED, others=["cpu-long", {"name": "b", "workload": "cpu-short", "title": "B", "load": load}])
@@ -95,9 +77,7 @@ def test_one_server_start_serves_all_points_the_lowest_first(make_project):
 
 LOADS = {
     "closed": (CLOSED, [1, 2, 4, 16], [1, 16], ON),
-    "closed, a higher one decides": (CLOSED, [1, 4, 16, 32], [1, 4], ON),
     "rates": (RATES, [1, 2, 3, 4], [2, 4], f"{ON}-r2"),
-    "rates, a higher one": (RATES, [1, 2, 4, 8], [1, 2], f"{ON}-r2"),
 }
 
 
@@ -113,16 +93,6 @@ def test_a_point_more_measures_one_run_a_start_and_a_point_less_none(make_projec
     project = make_project(with_curve({of: fewer}, on))
     assert set(first_stage(project).run_ids()) < measured
     assert forecast(project, tmp_path, measured.__contains__).known == 0
-
-
-def test_every_pair_of_the_proof_has_every_point_of_both_sides(make_project):
-    project = make_project(with_curve(CLOSED, others=["cpu-short"]))
-    start = baseline(project.study)
-    faster = apply(start.configuration, Candidate(options={"max_num_seqs": 8}))
-    plan = plan_confirm(project, Incumbent(candidate="faster", configuration=faster), 3)
-    assert len(plan.jobs()) == 3
-    for job in plan.jobs():
-        assert [levels(visit) for visit in job] == [[1, 4, 16, "inf"]] * 2
 
 
 def test_only_rates_that_do_not_decide_may_be_left_out(make_project):
@@ -244,23 +214,9 @@ def labels(table):
     return ", ".join(plan_labels)
 
 
-def test_the_report_has_the_curves_as_a_table():
-    found = report_table(sample_curves.curves())
-    saturated = next(row for row in found.rows if "saturated" in row[2].text)
-    assert [cell.text for cell in saturated[:3]] == [
-        "baseline",
-        "sharegpt: 16 requests/s",
-        "saturated at a lower rate: not sent",
-    ]
-    assert [row[2].mark for row in found.rows][:3] == ["†", "", "‡"]
-    assert [row[1].note for row in found.rows][:3] == ["", "the point that decides", ""]
-    assert "±" in found.rows[-1][2].text
-
-
 MISTAKES = {
     "both": ({**CLOSED, **RATES}, ON, ["workloads", "one of them only"]),
     "twice": ({"max_concurrency": [1, 4, 1]}, ON, ["a point twice"]),
-    "wrong key": ({"max_concurency": [1]}, ON, ["max_concurency", "did you mean `max_concurrency`?"]),
     "a capacity without limits": ({"capacity": {"of": "max_concurrency"}}, ON, ["capacity", "needs `slos`"]),
     "too few requests": (
         {"capacity": {"of": "request_rate", "slos": {"ttft_ms": {"p99": 1}}}},

@@ -51,10 +51,9 @@ def test_labels_titles_comments_and_order_change_nothing(tmp_path, before):
         {},
         {"options": {"max_num_seqs": 8, "enable_prefix_caching": True}},
         {"arguments": {"--zeta": 1e16, "--alpha": 0.1, "--bare": None, '--naïve "quoted"': "a, {b}: ü\\n"}},
-        {"environment_variables": {"Z": "1", "A": ""}},
         {"model": "q8_0", "accelerators": 2, "options": {"threads": 1}},
     ],
-    ids=["none", "options", "arguments", "variables", "another model and count"],
+    ids=["none", "options", "arguments", "another model and count"],
 )
 def test_runs_that_share_their_specification_are_named_as_each_alone_would_be(settings):
     project = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT)

@@ -28,10 +28,6 @@ def test_overrides_change_what_they_name_and_keep_the_rest(incumbent):
     assert after.environment_variables == incumbent.environment_variables
 
 
-def test_null_option_goes_back_to_the_default(incumbent):
-    assert apply(incumbent, Candidate(options={"max_num_seqs": None})).options == {}
-
-
 def test_another_engine_drops_what_was_the_old_engines_own(incumbent):
     after = apply(incumbent, Candidate(engine="vllm"))
     assert after.arguments == {}
@@ -104,17 +100,6 @@ def test_a_limit_reruns_what_is_measured_for_goodput_and_nothing_else(study_cont
     of_500, limits = runs("goodput_per_s", 500.0)
     assert limits == {"ttft_ms": 500.0}
     assert not set(of_500) & set(runs("goodput_per_s", 300.0)[0])
-
-
-def test_all_variants_get_the_same_requests(study_content, make_project):
-    study_content["model"]["variants"] = {
-        "copy": {"source": {"kind": "path", "path": "/models/copy", "revision": "1"}, "format": "gguf"}
-    }
-    study_content["stages"][0]["candidates"] = [{"model": "copy"}]
-    project = make_project(study_content)
-    base, copy = plan_stage(project, "sequences", baseline(project.study)).candidates
-    assert base.runs[0].spec.workload == copy.runs[0].spec.workload
-    assert base.runs[0].run_id != copy.runs[0].run_id
 
 
 def test_accelerators_that_the_engine_would_leave_idle_are_refused(study_content, make_project):

@@ -13,13 +13,12 @@ from made_study import ROOT, demo_study
 from status import log_of
 
 from servelab.core.errors import ConfigError
-from servelab.core.files import write_json
 from servelab.core.result_lock import claim
 from servelab.search.decide import undecided
 from servelab.search.progress import StudyProgress
 from servelab.study.configuration import baseline
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.study import CONFIRM, Study
 
 BASELINE, FAST, SLOW = "0" * 20, "1" * 20, "2" * 20
 
@@ -94,13 +93,6 @@ def results(tmp_path):
     return Results(tmp_path)
 
 
-def test_nothing_is_measured_yet(results):
-    assert results.line() == "0 runs done (0 failed), 3 left on 3 server starts; no estimate yet"
-    a_pair = 2 * len(results.study.workloads)
-    assert results.line(CONFIRM_FIRST) == f"waits for earlier stages, at most {3 * a_pair} runs"
-    assert results.line(CONFIRM) == f"waits for earlier stages, at most {3 * a_pair + 5 * 2} runs"
-
-
 def test_without_a_plan_a_stage_says_how_many_runs_it_can_have(results):
     (results.folder / f"studies/{results.study.study}/stages/batch/plan.json").unlink()
     assert results.line() == "waits for earlier stages, at most 4 runs"
@@ -141,13 +133,6 @@ def test_failed_and_disturbed_runs_count_as_done_and_are_never_the_best(results)
     results.measured(FAST, [], "failed")
     results.measured(SLOW, [900.0], disturbed="waited")
     assert results.line().startswith("3 runs done (1 failed), 0 left; best so far: baseline")
-
-
-def test_runs_of_an_older_version_have_no_figure_but_count(results):
-    older = made_run.status(run_id=BASELINE, accelerator_s=60).model_dump(exclude={"objective_rounds"})
-    write_json(results.folder / f"runs/{BASELINE}/status.json", older)
-    left = "about 2 min and 0.033 accelerator-hours left"
-    assert results.line() == f"1 run done (0 failed), 2 left on 2 server starts; {left}"
 
 
 def test_the_winner_is_the_decisions_not_the_fastest(results):

@@ -118,14 +118,6 @@ def option(needed, last):
     return json.loads(text)["visits"]
 
 
-def test_a_job_is_the_json_of_its_runs_with_their_files(planned):
-    run = planned.candidates[0].runs[0]
-    (((found),),) = option(measuring(), run.run_id)
-    assert found.keys() == {"spec", "environment", "client_environment", "model", "requests"}
-    assert found["spec"] == json.loads(run.spec.model_dump_json()) and found["client_environment"] is None
-    assert found["requests"].startswith("results/workloads/") and found["model"].endswith("model.json")
-
-
 def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
     runs = stage_runs(studies, plans())
     study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
@@ -137,34 +129,6 @@ def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
         complete(run)
     assert not runs.missing(study, stage) and not runs.to_wait_for(study, stage)
     assert runs.measured(study, stage) == runs.of_study(SEARCH) == statuses
-
-
-def test_a_broken_run_is_missing_and_its_job_has_an_input_newer_than_it(planned, studies):
-    study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
-    folders = [complete(run) for run in ids]
-    assert stage_runs(studies, plans()).missing(study, stage) == []
-    (folders[1] / "requests.parquet").write_text(f"records of {ids[0]}")
-    manifest = folders[2] / "manifest.json"
-    manifest.write_text("was added, and is of the next century")
-    os.utime(manifest, (4e9, 4e9))
-    lines: list[str] = []
-    seen = sealed(lines.append)
-    runs = StageRuns(studies, plans(), seen, lambda study, stage: None, UnplannedError, is_main_process=True)
-    for _ in range(2):  # each is reported once
-        assert last_missing(runs, study, stage) == ids[1:3]
-    assert lines == [
-        f"run {ids[1]} is broken: requests.parquet: was changed; it is set aside and measured again",
-        f"run {ids[2]} is broken: manifest.json: was added; it is set aside and measured again",
-    ]
-    needed = MeasuringJobs(plans(), seen, lambda spec, files: ())
-    for number in (1, 2):
-        *_, mark = needed.files(ids[number])
-        newest = max(path.stat().st_mtime_ns for path in folders[number].iterdir())
-        assert mark == f"kept/{ids[number]}" and Path(mark).stat().st_mtime_ns > newest
-    first = Path(mark).read_text()
-    needed.files(ids[2])
-    assert Path(mark).read_text() != first  # Snakemake compares the content of an input that is newer
-    assert not any(file.startswith("kept/") for file in needed.files(ids[0]))
 
 
 def test_a_pair_is_one_job_named_by_its_last_run_and_leaves_out_what_is_complete(proof, studies):

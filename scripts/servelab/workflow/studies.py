@@ -181,8 +181,8 @@ class Studies:
     ) -> list[str]:
         """The live studies that will measure: a certain run is missing, or a stage was never planned.
 
-        `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Plans that lie in the
-        results folder may be those of the study before it was edited.
+        `courses` are the stages of each, decided ones as on disk, the others as assumed. Plans that lie in the results
+        folder may be those of the study before it was edited.
         """
         return [
             name
@@ -219,30 +219,23 @@ class Studies:
                 if found.verdict == "error":
                     raise ConfigError(f"config/studies/{name}.yaml: engines.{alias}: {found.saw}; {found.action}")
 
-    def courses(self, results: Path) -> dict[str, list[Step]]:
-        """The stages of each live study, by its name: decided ones as on disk, the others as assumed."""
-        return {name: list(follow(project, results)) for name, project in self.live.items()}
+    def outlook(
+        self, results: Path, is_complete: Callable[[str], bool], *, use_imported: bool = True, is_table: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """A text for each study on the runs that it will measure, and the studies that will measure.
 
-    def forecasts(
-        self,
-        results: Path,
-        courses: Mapping[str, Iterable[Step]],
-        is_complete: Callable[[str], bool],
-        *,
-        use_imported: bool = True,
-        is_table: bool = False,
-    ) -> list[str]:
-        """A text for each study on the runs that it will measure: bounds and engines, or a table of its stages.
-
-        `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Times are
-        estimated without imported runs unless `use_imported`.
+        A text has bounds and engines, or a table of the stages. `is_complete` says of a run whether it was measured.
+        Times are estimated without imported runs unless `use_imported`.
         """
-        live = []
+        courses = {name: list(follow(project, results)) for name, project in self.live.items()}
+        texts = []
         for name, project in self.live.items():
             found = forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported)
-            live.append("\n".join(found.table() if is_table else found.lines()))
-        logs = {study.study: len({file for _, _, file in study.log_files()}) for study in self.recorded.values()}
-        return live + [f"{name}: {count} recorded logs, nothing to measure" for name, count in logs.items()]
+            texts.append("\n".join(found.table() if is_table else found.lines()))
+        for name, study in self.recorded.items():
+            count = len({file for _, _, file in study.log_files()})
+            texts.append(f"{name}: {count} recorded logs, nothing to measure")
+        return texts, self.unmeasured(results, courses, is_complete)
 
     def troubles(self, results: Path) -> list[str]:
         """Errors and warnings of the preflight checks that need no waiting, a line for each."""
