@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 _BARE_JSON = re.compile(r"""(?<=[=\s])\{[^\s']*"[^\s']*\}(?=\s|$)""")
@@ -78,7 +79,7 @@ def changes(incumbent: str, candidate: str) -> dict[str, object]:
     if before.program != after.program:
         return {"program": " ".join(after.program)}
     found: dict[str, object] = {} if before.model == after.model else {"model": after.model}
-    pairs = {
+    pairs: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
         "arguments": (before.options, after.options),
         "environment_variables": (before.variables, after.variables),
     }
