@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -89,24 +88,6 @@ def write_pieces(path: Path, *, space_first: bool = True) -> Path:
     writer.write_kv_data_to_file()
     writer.close()
     return path
-
-
-def test_a_model_in_parts_is_one_model(tmp_path: Path) -> None:
-    first, second = (tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2))
-    for path, names in ((first, ("a", "b")), (second, ("c",))):
-        writer = GGUFWriter(path, "llama")
-        if path == first:
-            writer.add_context_length(128)
-        for name in names:
-            writer.add_tensor(name, np.zeros((4, 8), dtype=np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-    metadata = gguf.Metadata(first)
-    assert (metadata.parameters, [each.name for each in metadata.tensors()]) == (96, ["a", "b", "c"])
-    assert metadata.get("llama.context_length") == 128
-    assert gguf.part_names("a/m.gguf") == ["a/m.gguf"]
 
 
 def test_model_json_of_a_gguf_file(tmp_path: Path) -> None:
@@ -262,14 +243,6 @@ def test_a_gguf_file_of_the_hub_with_its_parts(hub: str, tmp_path: Path, monkeyp
 
 def probe(source):
     return MODEL_PROBES.get(source.kind)(source, 5.0)
-
-
-def test_hub_has_it(hub, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", hub)
-    answer = probe(HubSource(id="o/m", revision=REVISION))
-    assert answer.there is True
-    assert answer.files == {name: len(data) for name, data in HUB_FILES.items()}
-    assert answer.config == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from made_run import records
 
-from servelab.assets.model_work import ModelWork, stored_bits, work_of_config
+from servelab.assets.model_work import ModelWork, work_of_config
 from servelab.engines.roofline import Formats, Served, least_time
 from servelab.machine import cpu as measured_cpu
 from servelab.machine.cpu import KeptRates, cpu_rates
@@ -86,39 +86,6 @@ def test_a_model_with_experts_by_hand() -> None:
     many = least_time(one, served(1000, 0, 1, 1000), RATES, 1, Formats(), fewest_experts=False)
     everything = 2 * (one.body_parameters + one.head_parameters + 128 * one.expert_parameters)
     assert many.memory_s == pytest.approx(everything * 1e-12)
-
-
-def test_sizes_of_models() -> None:
-    """Known totals: latent attention keeps 512 + 64 values per token; every fourth layer of Qwen3.5 keeps any."""
-    deepseek = work(
-        {
-            "model_type": "deepseek_v3",
-            "num_hidden_layers": 61,
-            "hidden_size": 7168,
-            "num_attention_heads": 128,
-            "num_key_value_heads": 128,
-            "q_lora_rank": 1536,
-            "kv_lora_rank": 512,
-            "qk_rope_head_dim": 64,
-            "qk_nope_head_dim": 128,
-            "v_head_dim": 128,
-            "intermediate_size": 18432,
-            "moe_intermediate_size": 2048,
-            "n_routed_experts": 256,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": 8,
-            "first_k_dense_replace": 3,
-            "vocab_size": 129280,
-        }
-    )
-    everything = deepseek.body_parameters + 256 * deepseek.expert_parameters + 2 * deepseek.head_parameters
-    assert everything / 1e9 == pytest.approx(671, abs=1)  # arXiv:2412.19437: 671 B, 37 B of them for a token
-    assert (deepseek.active_parameters + deepseek.head_parameters) / 1e9 == pytest.approx(37, abs=1)
-    assert deepseek.kv_values == 576
-    hybrid = load_recorded(Path("config/recorded/qwen3.5-9b-h100")).model.config_of("base")
-    assert hybrid is not None and work(hybrid).full_layers == 8
-    assert work_of_config(EXAMPLE | {"model_type": "made_up"}) is None
-    assert stored_bits({"quantization_config": {"config_groups": {"g": {"weights": {"num_bits": 4}}}}}) == 4
 
 
 def test_rates_by_name() -> None:

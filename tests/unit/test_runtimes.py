@@ -27,10 +27,8 @@ from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import file_sha256, lock_sha256
 from servelab.core.processes import Supervised
-from servelab.core.yaml_file import read_config
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs, read_environment
-from servelab.engines.runtimes.containers import ImageDescription
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure.server import Launch, Server
@@ -393,8 +391,3 @@ def test_of_the_shell_only_what_a_site_names_reaches_a_server_and_a_study_comes_
     assert launch.shell.passed == {"NCCL_P2P_DISABLE": "1", "HCCL_BUFFSIZE": "1"}
     harmless = {"APPTAINERENV_OMP_NUM_THREADS", "DOCKER_DEFAULT_PLATFORM", "EDITOR"}
     assert OF_THE_SHELL.keys() - set(launch.shell.kept_out) == harmless | launch.shell.passed.keys()
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "envs").glob("*.image.yaml")), ids=lambda file: file.name)
-def test_an_image_that_is_shipped_is_by_digest(file):
-    assert file.name.endswith(f"-{read_config(file, ImageDescription).version}.image.yaml")

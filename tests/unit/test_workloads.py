@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ServelabError
 from servelab.core.run_spec import PathSource
 from servelab.metrics.tables.schemas import TURNS, WORKLOAD_REQUESTS
 
@@ -307,24 +306,3 @@ def test_configured_workloads_have_identities_that_name_the_dataset_by_content()
     for workload in workloads.values():
         part = workload.dataset is not None and datasets[workload.dataset].part_of is not None
         assert not part or "part" in workload.title, "a part is never shown as the whole"
-
-
-@pytest.mark.parametrize(
-    ("find", "replace", "message"),
-    [
-        ("kind: random", "kind: randon", "short-128x4: kind: .*did you mean `random`"),
-        ("dataset: sharegpt-v3,", "dataset: sharegptv3,", "sharegpt: parameters.dataset: .*did you mean `sharegpt-v3`"),
-        ("endpoint: chat}", "endpoint: chta}", "sharegpt: parameters: endpoint: .*'chat' or 'completions'"),
-        ("title: Sh", "titel: Sh", "did you mean `title`"),
-    ],
-)
-def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replace: str, message: str) -> None:
-    text = (ROOT / "config/workloads.yaml").read_text()
-    assert find in text
-    path = tmp_path / "workloads.yaml"
-    path.write_text(text.replace(find, replace, 1))
-    with pytest.raises(ConfigError) as raised:
-        load_workloads(path, load_datasets(ROOT / "config/datasets.yaml"))
-    assert re.search(message, str(raised.value))
-    assert str(path) in str(raised.value)
-    assert "\n" not in str(raised.value)
