@@ -27,7 +27,6 @@ from image_registry import registry
 from test_kill import WAYS, below, kill_each, until
 from test_kill import running as running_run
 
-from servelab.core.errors import Outage
 from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.lease import lease
@@ -186,12 +185,3 @@ def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_
         until(lambda: subprocess.run(strike, capture_output=True, check=False).returncode == 0, "striking it off")
     asked = [name, "ps", "--all", "--quiet"]
     until(lambda: subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "", "its removal")
-
-
-def test_an_image_without_the_described_digest_is_an_outage(image, contained, tmp_path):
-    name, reference = image
-    described = tmp_path / "other.image.yaml"
-    described.write_text(f"image: {reference[:-8]}00000000\nversion: 1.0.0\n")
-    with pytest.raises(Outage, match=f"`{name} pull"):
-        RUNTIMES.get(name).build(contained.engine, described, tmp_path / "env")
-    assert not (tmp_path / "env/environment.json").exists()

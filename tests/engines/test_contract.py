@@ -109,21 +109,6 @@ def test_missing_model(each_release, tmp_path):
     assert "no-such-model" in "\n".join(failure.value.log_lines)
 
 
-def test_version_is_the_one_its_lock_pins(installed):
-    lock = (ROOT / f"envs/{installed.engine.name}.lock.txt").read_text()
-    version = installed.environment.version
-    assert any(f"\n{package}=={version} " in lock for package in installed.engine.packages)
-
-
-def test_display_command_is_what_a_reader_types(installed):
-    command = installed.engine.display_command("org/model", {"max_num_seqs": 8}, {"--x": None, "y": "a b"}, {"A": "1"})
-    assert command.startswith("A=1 ")
-    assert "org/model" in command
-    assert "--x --y 'a b' " in command
-    assert command.endswith(" 8")
-    assert "127.0.0.1" not in command
-
-
 def test_a_run_is_measured_into_six_files(installed, requests_path, tmp_path):
     run = installed.run(installed.spec(rounds=2), requests_path)
     output = jobs.folder(tmp_path / "runs", run)

@@ -44,10 +44,7 @@ def write_requests(path: Path, prompts: list[str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "rounds", "warmup_requests"),
-    [("chat", 1, 1), ("completions", 1, 0), pytest.param("chat", 2, 1, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("endpoint", "rounds", "warmup_requests"), [("chat", 2, 1), ("completions", 1, 0)])
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
 def test_measures_a_run(installed, client_json, endpoint, rounds, warmup_requests, tmp_path):
     """A warm-up is a run of the client, as a round is, and some take half a minute to load their libraries."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import subprocess
 import sys
 import time
@@ -12,16 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import pyarrow.parquet as pq
 import pytest
 
-from servelab.assets.datasets import Dataset, fetch_dataset
-from servelab.assets.model_files import load_model, load_tokenizer
-from servelab.assets.workloads import WORKLOADS
 from servelab.bench.bench_result import Bench
-from servelab.core.identity import file_sha256
-from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import send_load
 from servelab.measure.telemetry import SOURCES, Watched
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +33,6 @@ def served(installed, tmp_path_factory):
 
 
 PROMPT = list(range(1000, 1300))
-BLOCK_TOKENS = 128
-"""vLLM on a CPU caches whole blocks of so many."""
 
 
 def test_server_metrics_follow_the_requests(served):
@@ -76,64 +65,6 @@ def test_server_metrics_follow_the_requests(served):
         assert 0 < during["kv_cache_usage_fraction"] < 1
     if "process_start_unix_s" in during:
         assert during["process_start_unix_s"] == before["process_start_unix_s"] <= time.time()
-
-
-def test_a_server_reuses_what_shared_prefixes_share(served, tmp_path):
-    installed, server, figures = served
-    kind = WORKLOADS.get("shared_prefix")
-    given = {"num_requests": 12, "seed": 3, "groups": 2, "prefix_tokens": 256, "suffix_tokens": 64, "output_tokens": 2}
-    _, _, tokenizer_json = load_model(installed.model_json)
-    made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), None)
-    requests = tmp_path / "requests.parquet"
-    pq.write_table(made, requests)
-    before = figures()
-    plan = {"base_url": server.base_url, "endpoint": "completions", "model": "SmolLM2-135M-Instruct"}
-    records, _, _ = send_load(
-        LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
-    )
-    assert set(records["error"].to_pylist()) == {None}
-    prompted = before["prefix_cache_query_tokens_total"] + 12 * 320
-    after = until(figures, lambda now: now["prefix_cache_query_tokens_total"] >= prompted)
-    moved = {metric: after[metric] - before[metric] for metric in before}
-    measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
-    assert measured == pytest.approx(kind.shared_input(given), abs=0.02)
-
-
-def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_cache(served, tmp_path):
-    installed, server, _ = served
-    _, _, tokenizer_json = load_model(installed.model_json)
-    talks = tmp_path / "talks.jsonl"
-    with talks.open("w") as file:
-        for number in range(2):
-            texts = [f"{number}.{turn}: " + "tell me about rivers and hills " * 12 for turn in range(6)]
-            said = [{"role": ("user", "assistant")[turn % 2], "content": text} for turn, text in enumerate(texts)]
-            file.write(json.dumps({"messages": said}) + "\n")
-    dataset = Dataset(
-        title="Talks",
-        file=talks.name,
-        license="none",
-        size_bytes=talks.stat().st_size,
-        sha256=file_sha256(talks),
-        sources=[{"kind": "path", "path": str(talks)}],
-    )
-    kind = WORKLOADS.get("conversations")
-    given = {"num_requests": 6, "seed": 1, "output_tokens": 24, "dataset_sha256": dataset.sha256}
-    stored = fetch_dataset("talks", dataset, tmp_path / "stored")
-    made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), stored)
-    requests = tmp_path / "requests.parquet"
-    pq.write_table(made, requests)
-    plan = {"base_url": server.base_url, "endpoint": "chat", "model": "SmolLM2-135M-Instruct"}
-    records, _, _ = send_load(
-        LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
-    )
-    assert set(records["error"].to_pylist()) == {None}
-    rows = records.to_pylist()
-    assert [row["turn"] for row in rows] == [0, 1, 2] * 2
-    for before, row in itertools.pairwise(rows):
-        template = row["input_tokens"] - row["input_tokens_asked"]
-        assert 0 < template < 100, "the answer before, as long as it was asked for, is in the prompt"
-        if row["turn"] and row["cached_tokens"] is not None:
-            assert row["cached_tokens"] > before["input_tokens"] - BLOCK_TOKENS
 
 
 def test_bench_measures_a_server_by_its_address(served, tmp_path):

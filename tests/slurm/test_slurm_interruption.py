@@ -62,16 +62,6 @@ def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slower, cluster):
     assert slower.left_overs() == []
 
 
-def test_when_its_terminal_closes_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, cluster):
-    """As on SIGTERM; tests/workflow/test_interruption.py has both without Slurm."""
-    workflow, job = started(slow)
-    workflow.send_signal(signal.SIGHUP)
-    assert "Will exit after finishing currently running jobs" in ended(slow, workflow)
-    assert state_of(cluster, job) == "COMPLETED"
-    assert job["run"] in slow.runs()
-    assert slow.measured_by() & {job["run"]} == set()
-
-
 def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slower, cluster):
     workflow, job = started(slower)
     workflow.kill()

@@ -4,13 +4,8 @@ import pytest
 from behind_tls import behind_tls, make_certificate
 from made_load import OUTPUT_TOKENS, load, plan_for
 from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
-from test_load import SUCCESSES
 
 from servelab.measure.load.sender import send_load
-
-MANY = 10**6
-ENDED_BY_CLOSE = ("ended_by_close",)
-"""An answer whose end is the connection's: the stub then has to close it."""
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -25,7 +20,7 @@ def address(request, tmp_path, monkeypatch):
 
 
 def test_connections_are_used_again(address, tmp_path):
-    stub = StubServer(most_requests=MANY)
+    stub = StubServer(most_requests=10**6)
     with stub.running() as url:
         records = load(tmp_path, address(url), ["normal"] * 60, max_concurrency=6, keep_alive=True)
     assert [record["error"] for record in records] == [None] * 60
@@ -34,16 +29,6 @@ def test_connections_are_used_again(address, tmp_path):
         assert record["chunks"] == record["output_tokens"] == OUTPUT_TOKENS
         assert record["first_token_s"] - record["sent_s"] >= FIRST_TOKEN_S
         assert record["last_token_s"] - record["first_token_s"] >= (OUTPUT_TOKENS - 1) * GAP_S
-
-
-def test_answers_of_every_form_after_one_another(tmp_path):
-    forms = [form for form in SUCCESSES if form not in ENDED_BY_CLOSE]
-    stub = StubServer(most_requests=MANY)
-    with stub.running() as url:
-        records = load(tmp_path, url, [*forms, *reversed(forms)], max_concurrency=1, keep_alive=True)
-    assert stub.connections == 1
-    for form, record in zip([*forms, *reversed(forms)], records, strict=True):
-        assert (record["error"], record["chunks"]) == (None, SUCCESSES[form]), form
 
 
 @pytest.mark.parametrize("most_requests", [1, 2, 3])

@@ -11,12 +11,11 @@ import pytest
 from servelab.core.identity import run_id
 from servelab.core.run_spec import ProtocolSpec, RunSpec
 from servelab.core.seal import faults_of_seal
-from servelab.measure.load import LoadPlan, LoadResult, LoadStats
+from servelab.measure.load import LoadResult, LoadStats
 from servelab.measure.load.records import excerpt
 from servelab.measure.outcome import Outcome, check_served, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.server import CandidateFailed
-from servelab.measure.session import warmup_plan
 from servelab.metrics.tables import schemas
 
 
@@ -44,31 +43,6 @@ def spec(round_timeout_s, **protocol):
 def test_a_round_without_a_valid_speed(round_of, protocol, why):
     with pytest.raises(CandidateFailed, match=why):
         check_served(round_of, spec(60, **protocol))
-
-
-def test_warm_up_is_nothing_but_its_requests(tmp_path):
-    plan = LoadPlan(
-        base_url="http://127.0.0.1:1",
-        api_key_env="A_KEY",
-        endpoint="chat",
-        model="m",
-        requests=tmp_path / "requests.parquet",
-        round=2,
-        settle_requests=8,
-        request_rate=3.0,
-        arrivals="gamma",
-        burstiness=0.5,
-        ramp_up_s=9.0,
-        duration_s=60.0,
-        saturation_in_flight=1,
-        processes=2,
-        body={"ignore_eos": True},
-    )
-    warmup = warmup_plan(plan, 4)
-    given = {"phase": "warmup", "limit": 4, "round": 2, "body": {"ignore_eos": True}}
-    assert warmup == LoadPlan(
-        **{name: getattr(plan, name) for name in ("base_url", "api_key_env", "endpoint", "model", "requests")}, **given
-    )
 
 
 def test_a_run_is_sealed_without_what_a_client_left(tmp_path):

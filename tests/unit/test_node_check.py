@@ -10,7 +10,7 @@ import pytest
 from servelab.engines.failure_signs import FAULTS
 from servelab.machine.devices import Device, DeviceSettings
 from servelab.measure import node_check
-from servelab.measure.node_check import check_node, cuda_of, healthy
+from servelab.measure.node_check import check_node, healthy
 from servelab.measure.server import EnvironmentFault
 
 GPUS = [
@@ -89,11 +89,6 @@ def test_driver_and_device_against_the_engine_s_cuda(packages, capability, said,
         check_node(GPUS, {}, packages)
     else:
         assert said in fault(packages=packages)
-
-
-def test_cuda_of_an_environment():
-    assert cuda_of({"torch": "2.9.0+cu130"}) == (13, 0) and cuda_of({"torch": "2.9.0"}) is None
-    assert cuda_of({"nvidia-cuda-runtime-cu12": "12.8.90"}) == (12, 8)
 
 
 def test_folders_limits_and_shared_memory(node, tmp_path, monkeypatch):
