@@ -7,7 +7,6 @@ import sys
 
 import pandas as pd
 import pytest
-import yaml
 from damaged_weights import damage
 from workspace import Workspace, tiny_study
 
@@ -16,18 +15,6 @@ from servelab.core.identity import content_id
 
 STUDY = "results/studies/tiny"
 QUESTIONS = 16
-ALIKE = {
-    "title": "Prompts that begin alike",
-    "kind": "shared_prefix",
-    "parameters": {
-        "groups": 1,
-        "prefix_tokens": 224,
-        "suffix_tokens": 16,
-        "output_tokens": 2,
-        "num_requests": 6,
-        "seed": 1,
-    },
-}
 
 
 def asking_study(damaged):
@@ -88,26 +75,3 @@ def test_damaged_weights_are_not_recommended(asked):
     assert "Answers: " in first
     if verdict["change_percent"] > 0:  # it does as much work, and another process may have slowed it
         assert "damaged changes answers" in first
-
-
-@pytest.mark.slow
-def test_of_a_broken_fast_candidate_and_a_sound_slower_one_the_sound_one_is_recommended(asked, tmp_path):
-    workspace = asked.copy(tmp_path / "project")
-    study = asked.study() | {"study": "next", "workloads": ["alike"], "proof": {"pairs": 3, "most_pairs": 3}}
-    study["model"]["variants"]["q4_0"] = {"quantization": "q4_0"}
-    study["objective"] |= {"on": "alike"}
-    study["baseline"]["options"] = {"threads": 1, "max_num_seqs": 1, "prefix_caching": False}
-    broken = {"label": "broken", "model": "damaged", "options": {"prefix_caching": True}}  # reads a fifth of the tokens
-    study["stages"] = [{"name": "weights", "candidates": [broken, {"label": "sound", "model": "q4_0"}]}]
-    workspace.write("config/workloads.yaml", yaml.safe_dump({"alike": ALIKE}, sort_keys=False))
-    workspace.write_study(study)
-    workspace.snakemake("results/studies/next/recommended.json", "--config", "studies=[next]")
-    table = pd.read_parquet(workspace.folder / "results/studies/next/stages/weights/table.parquet")
-    speed = table.set_index("candidate")["total_tokens_per_s"]
-    assert speed["broken"] > speed["sound"] > speed["baseline"], speed
-    recommended = workspace.json("results/studies/next/recommended.json")
-    assert recommended["configuration"]["model"] == "q4_0"
-    assert not recommended["configuration"]["options"]["prefix_caching"]
-    first = "\n".join(shown_recommendation(workspace, "results/studies/next").splitlines()[:5])
-    print(first)
-    assert "broken changes answers" in first
