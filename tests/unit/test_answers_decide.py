@@ -7,7 +7,6 @@ import pytest
 from made_results import write_run
 from made_study import demo_study
 
-from servelab.metrics.tables import schemas
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
@@ -95,14 +94,6 @@ def test_the_next_best_wins_over_a_faster_one_that_changes_answers(project, tmp_
     assert set(rows[BROKEN]["answers_run_ids"]) == {run.run_id for run in plan.candidates[1].answers}
 
 
-def test_without_questions_the_fastest_wins(make_project, tmp_path):
-    project = make_project({name: value for name, value in study_content().items() if name != "answers"})
-    plan = stage(project)
-    tables = measured(project, plan, tmp_path, {}, PACES)
-    assert decide_stage(project.study, plan, tables["table"].to_pandas()).winner.candidate == BROKEN
-    assert tables["answers"].num_rows == 0 and tables["answers"].schema.equals(schemas.STAGE_ANSWERS)
-
-
 def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
     winner = Incumbent(candidate=BROKEN, configuration=stage(project).candidates[1].configuration)
     plan = plan_confirm(project, winner, 3)
@@ -127,16 +118,6 @@ def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(pro
     table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"]
     promised = promised_percent(project.study, past, plan.candidates[1].configuration)
     assert judge(project.study, table.to_pandas(), promised).holds
-
-
-def test_a_limit_of_the_distance_decides(make_project, tmp_path):
-    project = make_project(study_content() | {"answers": {"num_questions": QUESTIONS, "most_kl_nats": 0.05}})
-    plan = stage(project)
-    given = {plan.candidates[0].candidate: answers(likely=0.5), BROKEN: answers(likely=0.1), SOUND: answers(likely=0.5)}
-    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
-    assert decision.winner.candidate == SOUND
-    verdicts = {each.candidate: each for each in decision.candidates}
-    assert verdicts[BROKEN].verdict == "changes answers" and "distance: more than 0.05" in verdicts[BROKEN].why
 
 
 def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(make_project, tmp_path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
-from servelab.archive.layout import check_signature, sign_archive, signature_of
-from servelab.core.errors import ConfigError
+from servelab.archive.layout import check_signature, sign_archive
 
 
 @pytest.fixture
@@ -55,9 +54,3 @@ def test_what_is_no_signature_of_somebody_you_trust(forge, archive, key, tmp_pat
     assert found.signer is None and found.text == "not signed by anyone you trust"
     (fault,) = found.faults
     assert fault.startswith(f"{archive}.sig: does not count: ") and "\n" not in fault
-
-
-def test_a_key_that_cannot_sign(archive, tmp_path):
-    with pytest.raises(ConfigError, match="there is no such key"):
-        sign_archive(archive, signing_key(tmp_path / "nowhere"))
-    assert not signature_of(archive).exists()

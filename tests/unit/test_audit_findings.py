@@ -6,7 +6,7 @@ import pytest
 import yaml
 from test_audit import FIRST, SECOND, Made
 
-from servelab.recorded.audit import VERDICTS, AuditEvidence, audit
+from servelab.recorded.audit import AuditEvidence, audit
 from servelab.recorded.logs import Logs, studies_beside
 from servelab.study.recorded.study import load_recorded
 
@@ -58,21 +58,3 @@ def test_a_figure_of_another_study_is_named(made):
     found = audit(AuditEvidence(study, Logs(study, made.folder), chosen, "x", beside)).to_pylist()
     (row,) = [each for each in found if each["rule"] == "figure"]
     assert row["cause"] == f"other page's figure: it is in the log of {FIRST}, sharegpt, of study other"
-
-
-def test_the_worst_is_first_then_ranks_then_size(made):
-    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-10.8")
-    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-15.0")
-    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="+1.0")
-    made.claim(kind="figure", candidate=FIRST, printed="8424.86")
-    made.claim(kind="order", candidates=[SECOND, FIRST])
-    made.audit("change")
-    study = load_recorded(made.folder)
-    chosen = {"parallelism": SECOND, "attention": SECOND}
-    found = audit(AuditEvidence(study, Logs(study, made.folder), chosen, "x")).to_pylist()
-    ours = [each for each in found if each["source"] == "publication" and each["rule"] != "like_with_like"]
-    assert [each["rule"] for each in ours] == ["change", "order", "change", "change", "figure"]
-    assert [each["published"] for each in ours if each["rule"] == "change"] == ["+1.0", "-15.0", "-10.8"]
-    order = [VERDICTS.index(each["verdict"]) for each in ours]
-    assert order == sorted(order)
-    assert ours[2]["points"] == pytest.approx(15.0 - 10.648, abs=0.01)

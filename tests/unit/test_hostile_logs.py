@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from test_strangers_logs import TABLES, WRAPPED
 
 from servelab.recorded.readers import Block, ReadError, scan_file
-from servelab.recorded.readers.split import visible_lines
 
 SAMPLES = Path(__file__).parents[1] / "data/readers"
 HEADER = "============ Serving Benchmark Result ============\n"
@@ -112,15 +110,6 @@ def test_hostile_logs_are_read_or_refused(tmp_path: Path) -> None:
 def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
     for seed in range(300):
         check(mutated(random.Random(seed)), tmp_path / "log")
-
-
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_lines_do_not_depend_on_the_parts_of_a_file(size: int) -> None:
-    parts = ["a", "\n", "\r", "\r\n", "\x1b[1m", " 50%|## | 5/10 [00:01<00:01]", "===", " ", "é", "\u2028", "x: 1.00"]
-    text = "".join(random.Random(size).choices(parts, k=400))
-    whole = list(visible_lines([text]))
-    assert list(visible_lines(text[at : at + size] for at in range(0, len(text), size))) == whole
-    assert whole[-1][0] == text.count("\n") + 1
 
 
 def test_a_device_is_no_log() -> None:

@@ -41,14 +41,6 @@ def test_json_within_text(text: str, tmp_path: Path) -> None:
     assert block.metrics() == read_file(SAMPLES / "vllm-0.32.json")[0].metrics()
 
 
-def test_json_within_text_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    text = json.dumps(SAVED, indent=2)
-    for kept in range(len(text) // 2, len(text) - 2, 97):
-        found, _ = scanned(f"a page\n```json\n{text[:kept]}\n```\n", tmp_path)
-        assert [type(each) for each in found] == [ReadError], kept
-        assert "log:3: JSON is cut off or broken" in str(found[0])
-
-
 BLOCK = CONSOLE.replace("```\n", "")
 PAGE = f"""# A page
 ## H100

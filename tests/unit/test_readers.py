@@ -69,13 +69,6 @@ def test_every_reader_on_a_real_result(name: str) -> None:
     assert set(block.definitions) <= {figure.metric for figure in block.figures}
 
 
-def test_each_test_of_llama_bench_is_a_block() -> None:
-    blocks = read_file(LLAMA_BENCH)
-    assert [block.settings["test"] for block in blocks] == ["pp512", "tg128", "pp512 @ d512", "tg128 @ d512"]
-    assert [block.first_line for block in blocks] == [3, 4, 5, 6]
-    assert figures(blocks[1]) == {"generated_tokens_per_s mean": 120.6, "generated_tokens_per_s std": 0.59}
-
-
 def core(name: str) -> str:
     """The part of the console with the result."""
     lines = PRINTED[name].read_text(encoding="utf-8").splitlines(keepends=True)
@@ -167,11 +160,3 @@ def test_broken_blocks_name_file_and_line(old: str, new: str, line: int, says: s
     log.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(ReadError, match=rf"^{log}:{line}: .*{says}"):
         read_file(log)
-
-
-def test_a_broken_block_hides_no_other(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    good, cut = console("sglang-0.5.txt"), console("vllm-speculative.txt").splitlines(keepends=True)
-    log.write_text("".join(cut[:9]) + good + "".join(cut[5:]) + good, encoding="utf-8")
-    found = list(scan_file(log))
-    assert [type(each) for each in found] == [ReadError, Block, ReadError, Block]

@@ -240,20 +240,3 @@ def test_the_recommendation_says_which_figures_are_not_its_commands(example):
     found = answer(folder)
     assert not found.changed
     assert "This command has no measurement on sharegpt: broken_log: tp8.txt: no result" in found.note
-
-
-def test_a_command_without_a_run_is_a_candidate_that_was_not_run(example):
-    content, write = example
-    content["workloads"]["short"] = {"title": "Short", "prompts": 1000}
-    candidate = content["stages"][0]["candidates"][1]
-    candidate["logs"] = {"short": candidate["logs"]["sharegpt"]}
-    content["stages"][0]["candidates"].append(
-        {"name": "tuned", "engine": "vllm", "model": "fp8", "accelerators": 4, "command": TUNED, "outcome": "not run"}
-    )
-    content["claims"] = []
-    folder = write()
-    table, _, decisions, winner = search(load_recorded(folder), folder)
-    assert winner == "parallelism/tp8"
-    others = table[(table["stage"] == "parallelism") & (table["position"] > 0)]
-    assert others["outcome"].tolist() == ["not run"] * 2 and others["reason"].tolist() == ["no_log"] * 2
-    assert [each.verdict for each in decisions["parallelism"][0].candidates] == ["incumbent", "not run", "not run"]

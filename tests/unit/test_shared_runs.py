@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import made_run
 import pytest
 from made_results import write_run
@@ -69,14 +67,6 @@ def test_a_broken_run_is_not_taken(shared, other, tmp_path, lines, damage, said)
     (line,) = lines
     assert line.startswith(f"{other}: ") and said in line and line.endswith("it is not taken from there")
     assert shared.fetch(sound)
-
-
-def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
-    run_id, _ = ids(other)
-    shutil.copytree(other, tmp_path / "copy")
-    places = [RunPlace(place=str(tmp_path / "copy")), RunPlace(place=str(other))]
-    assert SharedRuns(places, tmp_path / "results", lines.append).fetch(run_id)
-    assert read_import(tmp_path / "results/runs" / run_id).imports[0].origin == str(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
