@@ -9,7 +9,6 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.measure.outcome import Outcome
-from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import Saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, read_tables
@@ -19,9 +18,8 @@ from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import judge
 from servelab.search.strategies import _sizes
-from servelab.study.configuration import Incumbent, Load, apply, baseline
+from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.project import StudySummary
-from servelab.study.spec_builder import run_spec
 from servelab.study.study import Candidate, Study
 
 ON = "cpu-sharegpt"
@@ -95,18 +93,6 @@ def test_a_point_more_measures_one_run_a_start_and_a_point_less_none(make_projec
     assert forecast(project, tmp_path, measured.__contains__).known == 0
 
 
-def test_only_rates_that_do_not_decide_may_be_left_out(make_project):
-    project = make_project(with_curve(RATES, f"{ON}-r2", others=[{"name": "cpu-short", "load": CLOSED}]))
-    found = {
-        name: run_spec(project, baseline(project.study).configuration, Load(workload=name))
-        for name in project.study.workloads
-    }
-    assert [name for name, spec in found.items() if spec.unless_saturated] == [f"{ON}-r1", f"{ON}-r4"]
-    assert all(
-        "unless_saturated" not in found[name].model_dump() for name in found if name not in (f"{ON}-r1", f"{ON}-r4")
-    )
-
-
 def open_spec(rate, unless_saturated=True, **changes):
     run = made_run.spec(protocol={"request_rate": rate, "max_concurrency": None})
     return run.model_copy(update={"unless_saturated": unless_saturated, **changes})
@@ -118,15 +104,6 @@ def sent(spec):
 
 
 SLOW, FAST = 1, 1000
-
-
-def test_a_server_that_falls_behind_is_saturated():
-    assert not sent(open_spec(SLOW)).saturated(open_spec(SLOW))
-    assert sent(open_spec(FAST)).saturated(open_spec(FAST))
-    closed = made_run.spec()
-    assert not sent(closed).saturated(closed)
-    assert Outcome(failure=CandidateFailed("saturated", "")).saturated(open_spec(SLOW))
-    assert not Outcome(failure=CandidateFailed("crashed", "")).saturated(open_spec(FAST))
 
 
 def test_what_is_above_a_saturated_rate_is_not_sent():

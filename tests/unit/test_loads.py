@@ -2,11 +2,9 @@
 
 import pytest
 import yaml
-from made_results import write_run
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError
-from servelab.results.parse import parse_plan
 from servelab.search.planning import plan_confirm
 from servelab.study.configuration import baseline
 from servelab.study.study import load_study
@@ -76,18 +74,6 @@ def test_two_loads_have_two_titles(make_project):
         "My users",
         "Short prompts (64 in, 4 out), 3 requests/s, SLOs ttft_ms 500",
     ]
-
-
-def test_goodput_is_counted_by_the_limits_of_its_workload(make_project, tmp_path):
-    """Every answer's first token takes longer than the second workload's limit, and none as long as the study's."""
-    tight = {"name": "tight", "workload": "cpu-short", "slos": {"ttft_ms": 0.001}}
-    content = with_workloads("cpu-long", tight, objective={"slos": {"ttft_ms": 1e9}})
-    project = make_project(content)
-    plan = plan_confirm(project, baseline(project.study), PAIRS)
-    for run in plan.candidates[0].runs:
-        write_run(tmp_path / "runs", run.spec)
-    table = parse_plan(project.study, plan, tmp_path / "runs")["table"].to_pandas().set_index("workload")
-    assert dict(table["slo_attainment"]) == {"cpu-sharegpt": 1.0, "cpu-long": 1.0, "tight": 0.0}
 
 
 MISTAKES = {

@@ -60,17 +60,6 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
     assert "llama.cpp" in refused.refused and "expert_parallel" in refused.refused
 
 
-def test_comparison_runs_baseline_and_winner_on_every_workload(study_content, make_project, incumbent):
-    project = make_project(study_content)
-    plan = plan_confirm(project, Incumbent(candidate="16", configuration=incumbent), 3)
-    assert [candidate.candidate for candidate in plan.candidates] == ["baseline", "winner"]
-    for candidate in plan.candidates:
-        assert [run.workload for run in candidate.runs] == study_content["workloads"] * 3
-    assert [[run.start for visit in job for run in visit[:1]] for job in plan.jobs()] == [
-        [start] * 2 for start in dict.fromkeys(run.start for run in plan.candidates[0].runs)
-    ]
-
-
 def test_only_the_first_pairs_measure_what_does_not_decide_and_in_one_round(study_content, make_project, incumbent):
     study_content |= {"answers": {}, "workloads": ["cpu-sharegpt", "cpu-short", "cpu-long"]}
     study_content["workloads"][2] = {"name": "cpu-long", "pairs": 5, "rounds": 2}
@@ -80,13 +69,6 @@ def test_only_the_first_pairs_measure_what_does_not_decide_and_in_one_round(stud
     for candidate in plan.candidates:
         counts = Counter((run.workload, run.spec.protocol.rounds) for run in candidate.measured_runs)
         assert counts == {("cpu-sharegpt", 3): 6, ("cpu-short", 1): 4, ("cpu-long", 2): 5, ("answers", 1): 3}
-
-
-def test_another_winner_is_proved_on_starts_of_its_own(study_content, make_project, incumbent):
-    project = make_project(study_content)
-    other = incumbent.model_copy(update={"options": {"max_num_seqs": 32}})
-    plans = [plan_confirm(project, Incumbent(candidate="w", configuration=each), 3) for each in (incumbent, other)]
-    assert not set(plans[0].run_ids()) & set(plans[1].run_ids())
 
 
 def test_a_limit_reruns_what_is_measured_for_goodput_and_nothing_else(study_content, make_project):

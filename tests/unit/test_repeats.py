@@ -58,10 +58,6 @@ def test_runs_that_are_measured_again(words, others, expected, runs):
     assert [run.exists() for run in runs] == [number not in expected for number in range(2)]
 
 
-def test_a_run_is_chosen_by_the_beginning_of_its_id(runs):
-    assert missing(runs, runs[1].name[:8], others=50.0)[0] == [1]
-
-
 def test_a_dry_run_counts_them_and_only_a_real_one_moves_them(runs):
     """A real one looks first, for its forecast, and moves them when it plans its jobs."""
     lines, running = [], []
@@ -91,14 +87,6 @@ def test_a_pair_is_measured_together(first, runs):
     change(runs[1], outcome="ok", finished_at="2025-01-01T00:00:00+00:00")
     pair = {runs[0].name: [runs[1].name], runs[1].name: [runs[0].name]}
     assert missing([runs[first], runs[1 - first]], partners=pair)[0] == [0, 1]
-
-
-def test_an_imported_run_is_left_alone(runs):
-    imported = {"archive": None, "archive_sha256": None, "study": None, "results_folder": "../other"}
-    signed = {"archive_signed_by": None, "imported_at": "2025-01-01"}
-    mark = {"run_id": runs[0].name, "imports": [imported | signed]}
-    (runs[0] / "imported.json").write_text(json.dumps(mark))
-    assert missing(runs, "disturbed")[0] == []
 
 
 def test_the_command_names_runs_to_measure_again(runs, tmp_path):

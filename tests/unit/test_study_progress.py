@@ -13,7 +13,6 @@ from made_study import ROOT, demo_study
 from status import log_of
 
 from servelab.core.errors import ConfigError
-from servelab.core.result_lock import claim
 from servelab.search.decide import undecided
 from servelab.search.progress import StudyProgress
 from servelab.study.configuration import baseline
@@ -93,11 +92,6 @@ def results(tmp_path):
     return Results(tmp_path)
 
 
-def test_without_a_plan_a_stage_says_how_many_runs_it_can_have(results):
-    (results.folder / f"studies/{results.study.study}/stages/batch/plan.json").unlink()
-    assert results.line() == "waits for earlier stages, at most 4 runs"
-
-
 def test_the_best_so_far_with_its_gain_and_the_time_that_is_left(results):
     results.measured(BASELINE, [100.0, 102.0, 98.0], seconds=100)
     assert results.line().endswith(
@@ -109,15 +103,6 @@ def test_the_best_so_far_with_its_gain_and_the_time_that_is_left(results):
         "2 runs done (0 failed), 1 left on 1 server start; best so far: fast, total_tokens_per_s 120.0, +20.0 % against"
         " the baseline; about 75 s and 0.021 accelerator-hours left"
     )
-
-
-def test_a_candidate_of_several_starts_has_the_mean_of_them(results):
-    results.plan("batch", {"baseline": [BASELINE, "4" * 20], "fast": [FAST]})
-    results.measured(BASELINE, [100.0])
-    results.measured("4" * 20, [50.0, 50.0])
-    assert "best so far: baseline, total_tokens_per_s 75.0; " in results.line()
-    results.measured(FAST, [90.0])
-    assert "fast, total_tokens_per_s 90.0, +20.0 % against the baseline" in results.line()
 
 
 def test_of_a_proof_only_runs_and_time_are_shown(results):
@@ -156,14 +141,6 @@ def test_what_is_running_counts_and_divides_the_time(results):
     assert results.line().endswith("about 2 min and 0.056 accelerator-hours left")
     running = {attempt.id: what for attempt, what in results.progress().running()}
     assert running == {FAST: "batch, fast", SLOW: "batch, slow"}
-
-
-def test_an_attempt_of_this_host_runs_as_long_as_its_claim(results):
-    attempt = results.folder / f"runs/.{FAST}.{os.uname().nodename}.{os.getpid()}.1700000000.part"
-    attempt.mkdir(parents=True)
-    assert "running" not in results.line()
-    with claim(results.folder / "runs" / FAST):
-        assert "(1 running)" in results.line()
 
 
 def status(results: Results, *arguments: str) -> subprocess.CompletedProcess[str]:

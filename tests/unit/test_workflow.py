@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 from snakemake.iocontainers import Wildcards
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.measure.inputs import MeasuringJob
 from servelab.measure.sealed_runs import SealedRuns
@@ -97,22 +96,6 @@ def last_missing(runs, study, stage):
     return [Path(manifest).parent.name for manifest in runs.missing(study, stage)]
 
 
-def test_a_run_is_looked_up_in_all_plans_and_a_plan_is_read_again_when_it_changes(planned):
-    index = plans()
-    run_id = planned.run_ids()[0]
-    spec = index.spec(run_id)
-    assert spec == planned.candidates[0].runs[0].spec and index.spec(run_id) is spec
-    with pytest.raises(ServelabError, match=r"no plan\.json under results/studies asks for 0"):
-        index.spec("0")
-    path = Path(f"results/{SEARCH}/stages/{planned.stage}/plan.json")
-    assert index.read(path).ids == list(dict.fromkeys(planned.run_ids()))
-    content = json.loads(path.read_text())
-    content["candidates"] = content["candidates"][:1]
-    path.write_text(json.dumps(content))
-    os.utime(path, ns=(1, 1))
-    assert len(index.read(path).ids) < len(planned.run_ids())
-
-
 def option(needed, last):
     text = needed.json(last)
     return json.loads(text)["visits"]
@@ -193,19 +176,6 @@ def test_of_jobs_of_several_plans_that_end_with_the_same_run_the_longest_counts(
     assert measuring().runs(others[0].run_id) == [others[0].run_id]
 
 
-def test_studies_that_share_a_baseline_and_not_a_winner_share_no_pairs(planned, project):
-    first, second = (
-        plan_confirm(project, Incumbent(candidate=each.candidate, configuration=each.configuration), 2)
-        for each in planned.candidates[1:3]
-    )
-    write(first)
-    write(second.model_copy(update={"study": "other"}))
-    pairs = [[[run.run_id for run in visit] for visit in plan.jobs()[1]] for plan in (first, second)]
-    for pair in pairs:
-        assert [*map(list, measuring().visits(pair[1][-1]))] == pair
-    assert not {run for visit in pairs[0] for run in visit} & {run for visit in pairs[1] for run in visit}
-
-
 def test_a_plan_that_is_due_is_waited_for(planned, studies):
     def due(study, stage):
         raise UnplannedError
@@ -250,7 +220,7 @@ def test_the_digest_of_a_study_has_its_file_its_locks_and_all_code(studies, tmp_
     write_digests(tmp_path / "scripts", studies)
     names = [line.split()[1] for line in Path(MADE_FROM.format(search=SEARCH)).read_text().splitlines()]
     lock = "llama.cpp.lock.txt"
-    assert set(names) == {"any.py", "cpu-smollm2.yaml", "workloads.yaml", "datasets.yaml", lock}
+    assert set(names) == {"code", "cpu-smollm2.yaml", "workloads.yaml", "datasets.yaml", lock}
     assert Path(CODE).exists()
 
 

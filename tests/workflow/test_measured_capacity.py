@@ -29,12 +29,11 @@ def capacity_study(**load):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", ["max_concurrency", pytest.param("request_rate", marks=pytest.mark.slow)])
-def test_capacity_of_a_real_server(tmp_path, of):
+def test_capacity_of_a_real_server(tmp_path):
     workspace = Workspace.create(tmp_path / "project")
     workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "short": SHORT}, sort_keys=False))
     limits = {"ttft_ms": {"p90": 700}}
-    workspace.write_study(capacity_study(of=of, lowest=1, highest=400, slos=limits, within_percent=50))
+    workspace.write_study(capacity_study(of="request_rate", lowest=1, highest=400, slos=limits, within_percent=50))
     workspace.snakemake(TABLE, "results/studies/tiny/report.md")
     table = pd.read_parquet(workspace.folder / TABLE)
     assert list(table["outcome"]) == ["ok", "ok"]

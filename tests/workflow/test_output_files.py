@@ -7,7 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -83,13 +82,3 @@ def again(model, path, copy):
     except ServelabError:
         return None
     return json.loads(copy.read_text())
-
-
-@pytest.mark.slow
-def test_the_index_lists_both_studies_and_the_comparison(everything):
-    left = everything()
-    page = (left / "index.html").read_text()
-    for link in ("studies/tiny/report.html", "recorded/example/report.html", "tiny--example/comparison.html"):
-        assert f'{link}"' in page and list(left.glob(f"**/{link}"))
-    table = pd.read_parquet(left / "comparisons/tiny--example/comparison.parquet")
-    assert set(table["verdict"]) <= {"only in a", "only in b", "not comparable"}

@@ -117,13 +117,6 @@ def test_the_answer_under_each_release_is_kept(upgrade):
     assert list(steps["new"]["answers"]["is_current"]) == [False, True]
 
 
-def test_the_report_has_a_section_once_there_are_two_releases(upgrade):
-    _, steps = upgrade
-    assert REPORT_ANSWERS not in steps["old"]["html"] and REPORT_ANSWERS in steps["new"]["html"]
-    assert f"llama.cpp {OLD} → {NEW}" in steps["new"]["html"]
-    assert 'id="versions"' in steps["new"]["html"] and 'id="versions"' not in steps["old"]["html"]
-
-
 def test_an_archive_after_the_upgrade_holds_with_the_runs_of_both_releases(upgrade):
     workspace, _ = upgrade
 

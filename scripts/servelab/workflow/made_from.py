@@ -30,8 +30,8 @@ def write_digests(scripts: Path, studies: Studies) -> None:
     The locks of a study's engines and client are in its digest, as their content is part of every run's identity. That
     of a recorded study has the others beside it, as its audit looks in them for figures that are not its own.
     """
-    code = code_files(scripts)
-    write_digest(Path(CODE), code)
+    write_digest(Path(CODE), code_files(scripts))
+    code = {Path(CODE): "code"}
     for name, project in studies.live.items():
         write_digest(Path(MADE_FROM.format(search=f"{LIVE}/{name}")), code | _named(_read_by(project)))
     recorded = _named(path for path in Path("config", RECORDED).rglob("*") if path.is_file())
