@@ -340,7 +340,7 @@ def test_control_characters_of_logs_are_dropped(study):
 
 
 def test_missing_chart_decision_and_run_are_named(study, tmp_path):
-    with pytest.raises(ServelabError, match=r"proof\.svg: No such file.*plot_chart"):
+    with pytest.raises(ServelabError, match=r"proof\.svg: No such file.*render_report"):
         report_html(content(study), tmp_path)
     (tmp_path / "decision.json").write_text(json.dumps(sample_study.decision("engine") | {"applies": "perhaps"}))
     with pytest.raises(ServelabError, match=r"decision\.json: applies: "):

@@ -209,7 +209,7 @@ def inline_svg(text: str, stem: str, caption: str) -> Markup:
     """
     opening = re.search(r'<svg[^>]* width="[\d.]+" height="[\d.]+"[^>]*>', text)
     if opening is None:
-        raise ServelabError(f"chart {stem}: not an SVG with a size; draw it with scripts/plot_charts.py")
+        raise ServelabError(f"chart {stem}: not an SVG with a size; rule render_report draws it")
     looks = Markup('<svg role="img" aria-label="{}"').format(caption)
     body = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", text[opening.end() :])
     body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{stem}-", body)
@@ -227,4 +227,4 @@ def read_chart(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_charts.py") from None
+        raise ServelabError(f"{path}: {error.strerror}; rule render_report draws it") from None
