@@ -123,6 +123,8 @@ def winner_maps(
     `table` is the table of the last stage (schemas.STAGE_TABLE), `curves` that of all curves (schemas.CURVES).
     `decisions` are those of the search: a candidate that changes answers is not named.
     """
+    if not isinstance(study, Study):
+        return []
     changed = {
         (each.stage, verdict.candidate)
         for each in decisions
@@ -133,7 +135,7 @@ def winner_maps(
     curves = curves[named]
     return [
         _map(study, curve, points, table, curves[curves["curve"] == curve])
-        for curve, points in (study.curves.items() if isinstance(study, Study) else ())
+        for curve, points in study.curves.items()
         if len(points) > 1
     ]
 
