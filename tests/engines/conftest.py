@@ -66,8 +66,6 @@ class Installed:
     """Beginnings of its workers' command lines."""
     stalls: Mapping[str, str] = field(default_factory=dict)
     """Environment variables with which it is not ready for long; none where its start is slow anyway."""
-    stays: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables with which its main process stays when its workers are gone, and answers errors."""
 
     @property
     def environment(self) -> Environment:
@@ -217,7 +215,6 @@ def double(release: str, folder: Path) -> Installed:
         too_much={"options": {**OPTIONS, "context_length": played["longest_context"] + 1}},
         workers=tuple(played["workers"]),
         stalls=doubles.STALLS,
-        stays={played["stays_with"]: "1"} if "stays_with" in played else {},
     )
 
 
@@ -280,12 +277,6 @@ def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cached_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with prompts that are longer than a block of any engine's cache."""
     return _requests(tmp_path_factory.mktemp("cached") / "requests.parquet", 2, 160, 8)
-
-
-@pytest.fixture(scope="session")
-def many_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """So many requests that one of them is less than 1 %."""
-    return _requests(tmp_path_factory.mktemp("many") / "requests.parquet", 120, 16, 2)
 
 
 @pytest.fixture(scope="session")

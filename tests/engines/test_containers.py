@@ -1,6 +1,6 @@
-"""A real llama.cpp in real containers, by docker and by podman: served, measured, and ended however the job ends.
+"""A real llama.cpp in real containers, by docker: served, measured, and ended however the job ends.
 
-Each program runs here only where it is installed; docker's daemon is started by the test, which needs root. The image
+This runs only where docker is installed; its daemon is started by the test, which needs root. The image
 comes from a registry that the test serves; the host's programs and the engine's environment are mounted into it.
 """
 
@@ -33,12 +33,12 @@ from servelab.machine.lease import lease
 
 pytestmark = pytest.mark.slow
 CLIENT, EVERYTHING = "SIGKILL of the container's client", "SIGKILL of all in the job"
-PROGRAMS = {"docker": ("docker", "dockerd"), "podman": ("podman",)}
+PROGRAMS = {"docker": ("docker", "dockerd")}
 HIGHEST = 4096
 """Of processes and files: a machine may not let a container have more than the test itself."""
 
 
-def _docker(folder: Path, _address: str, patch: pytest.MonkeyPatch) -> subprocess.Popen[bytes]:
+def _docker(folder: Path, patch: pytest.MonkeyPatch) -> subprocess.Popen[bytes]:
     """A daemon of the test's own, without a network of its own."""
     socket = f"unix://{folder}/docker.sock"
     patch.setenv("DOCKER_HOST", socket)
@@ -54,22 +54,6 @@ def _docker(folder: Path, _address: str, patch: pytest.MonkeyPatch) -> subproces
     return daemon
 
 
-def _podman(folder: Path, address: str, patch: pytest.MonkeyPatch) -> None:
-    """A store of the test's own; the test's registry speaks plain HTTP."""
-    (folder / "storage.conf").write_text(
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n'
-    )
-    (folder / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
-    runtime = "runc" if shutil.which("runc") else "crun"
-    (folder / "containers.conf").write_text(f'[engine]\nruntime = "{runtime}"\ncgroup_manager = "cgroupfs"\n')
-    patch.setenv("CONTAINERS_STORAGE_CONF", str(folder / "storage.conf"))
-    patch.setenv("CONTAINERS_REGISTRIES_CONF", str(folder / "registries.conf"))
-    patch.setenv("CONTAINERS_CONF", str(folder / "containers.conf"))
-
-
-STARTS = {"docker": _docker, "podman": _podman}
-
-
 @pytest.fixture(scope="module", params=PROGRAMS)
 def image(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """A container program that works here, and an image that it can pull."""
@@ -80,17 +64,14 @@ def image(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
         pytest.skip("needs root")
     # A daemon's socket has a short path.
     folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
-    with pytest.MonkeyPatch.context() as patch, registry() as (address, reference):
-        daemon = STARTS[name](folder, address, patch)
+    with pytest.MonkeyPatch.context() as patch, registry() as (_, reference):
+        daemon = _docker(folder, patch)
         try:
             yield name, reference
         finally:
             left = subprocess.run([name, "ps", "--all", "--quiet"], capture_output=True, text=True, check=False).stdout
-            if daemon is not None:
-                daemon.terminate()
-                daemon.wait(30)
-            else:
-                subprocess.run([name, "system", "reset", "--force"], capture_output=True, check=False)
+            daemon.terminate()
+            daemon.wait(30)
             for mount in [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]:
                 if mount.startswith(f"{folder}/"):  # docker's daemon leaves that of its network
                     subprocess.run(["umount", mount], check=False)
@@ -180,8 +161,5 @@ def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_
             pass
         if way != CLIENT:
             assert not run.output.exists()
-    if (name, way) == ("podman", EVERYTHING):  # its processes are gone, and nobody is left to strike it off the list
-        strike = [name, "rm", "--all", "--force"]  # the first time, it complains that conmon is gone
-        until(lambda: subprocess.run(strike, capture_output=True, check=False).returncode == 0, "striking it off")
     asked = [name, "ps", "--all", "--quiet"]
     until(lambda: subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "", "its removal")

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from engines import doubles, jobs
+from engines import jobs
 from engines.test_kill import below, kill_each, until
 from patience import rest_after
 
-from servelab.core.errors import Outage
 from servelab.machine.lease import lease
 from servelab.measure import server as serving
 from servelab.measure.run_files import RunStatus
@@ -112,16 +111,6 @@ def test_another_port_is_tried_where_one_is_busy(each_engine, stranger, tmp_path
         assert not server.base_url.endswith(f":{stranger}")
         assert server.starts == 1
     assert (tmp_path / "server.log").read_text().count("=== ") == 2
-
-
-@pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=True)
-def test_a_port_that_is_always_busy_is_no_finding(doubled, stranger, tmp_path, monkeypatch):
-    take_ports(monkeypatch, stranger, 3)
-    with (
-        leaving_nothing(doubled, tmp_path / "server.log") as server,
-        pytest.raises(Outage, match="the server's port was in use 3 times: "),
-    ):
-        server.start()
 
 
 def serving_tree() -> list[psutil.Process]:
@@ -246,15 +235,3 @@ def test_worker_killed_unnoticed(victim, each_engine, endless_path, tmp_path):
     status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, victim)
     assert (status.outcome, status.reason) == ("failed", "crashed"), status
     assert re.match(r"its worker \S+ ended, but the server did not", status.message), status.message
-
-
-STAYING = [release for release in doubles.NEWEST if "stays_with" in doubles.RELEASES[release]][:1]
-
-
-@pytest.mark.parametrize("doubled", STAYING, indirect=True)
-def test_server_that_stays_and_answers_errors(doubled, endless_path, tmp_path):
-    status = measured_while_one_is_killed(
-        doubled, endless_path, tmp_path, largest_worker, environment_variables=doubled.stays
-    )
-    assert (status.outcome, status.reason) == ("failed", "crashed"), status
-    assert re.search(r"its worker \S+ ended, but the server did not", status.message), status.message

@@ -116,12 +116,3 @@ def test_killed_under_load(way, installed, endless_path, tmp_path):
         if way not in ("SIGKILL of measure", "SIGKILL of its shell"):
             assert run.shell.wait(PATIENCE_S) == OUTAGE
             assert not list(run.output.parent.iterdir())
-
-
-@pytest.mark.parametrize("doubled", ["tensorrt-llm-1.2.0rc1", "mindie-2.1.RC1"], indirect=True)
-def test_killed_measure_of_a_double(doubled, endless_path, tmp_path):
-    """Its workers ignore SIGTERM, some are in a session of their own, or another process's children."""
-    with running(doubled, endless_path, tmp_path, "servelab.measure.load", 2) as run:
-        assert len(run.tree) >= 7
-        run.measure.kill()
-        assert_ended(run)

@@ -21,7 +21,6 @@ from engines.test_kill import below, kill_each
 from patience import until
 
 from servelab.machine.lease import lease
-from servelab.measure import visits
 from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.slow
@@ -186,31 +185,6 @@ def test_a_configuration_that_does_not_start_is_not_started_for_each_load(double
 
 
 @one_double
-def test_the_time_of_the_runs_is_the_time_reserved(doubled, requests_path, runs_folder, monkeypatch):
-    reserved = {}
-    real = visits.lease
-
-    class Timed:
-        def __init__(self, *what):
-            self._lease = real(*what)
-
-        def __enter__(self):
-            leased = self._lease.__enter__()
-            reserved["from"] = visits.time.monotonic()
-            return leased
-
-        def __exit__(self, *error):
-            reserved["to"] = visits.time.monotonic()
-            return self._lease.__exit__(*error)
-
-    monkeypatch.setattr(visits, "lease", Timed)
-    pair = [loads(doubled, requests_path, requests_path, options={"context_length": n}) for n in (1024, 2048)]
-    statuses = measure_job(jobs.job(*pair), runs_folder)
-    counted, whole = sum(status.accelerator_s for status in statuses), reserved["to"] - reserved["from"]
-    assert 0.9 * whole < counted <= whole
-
-
-@one_double
 def test_two_jobs_of_one_visit_make_one_start(doubled, requests_path, runs_folder):
     """The loads of one visit are not split between two workflows, even if they want them in another order."""
     runs = loads(doubled, requests_path, requests_path, requests_path)
@@ -245,22 +219,3 @@ def test_a_disturbed_run_is_measured_again_and_says_so(doubled, steady_path, run
     assert "server and client waited" in status["disturbed"] and status["others_percent"] > 0
     assert said.count("measured again (disturbed)") == 2
     assert set(pq.read_table(jobs.folder(runs_folder, run) / "requests.parquet")["round"].to_pylist()) == {0}
-
-
-@one_double
-def test_one_failed_request_of_many_gets_the_run_another_start(doubled, many_path, runs_folder, tmp_path):
-    """The run after it is served by that start, too."""
-    variables = {"DOUBLE_FAILS_ONE": str(tmp_path / "failed")}
-    runs = [
-        doubled.run(doubled.spec(max_concurrency=number, warmup_requests=0, environment_variables=variables), many_path)
-        for number in (8, 9)
-    ]
-    code, said = jobs.measure(runs_folder, runs)
-    assert code == 0, said
-    assert (tmp_path / "failed").exists()
-    first, second = (jobs.status(runs_folder, run) for run in runs)
-    assert (first["attempts"], second["attempts"]) == (2, 1)
-    assert (first["outcome"], first["requests"], first["requests_failed"]) == ("ok", 120, 0)
-    assert first["start_id"] == second["start_id"]
-    assert (jobs.folder(runs_folder, runs[0]) / "server.log").read_text().count("=== ") == 1
-    assert "measured again (failed): 1 of 120 requests failed" in said

@@ -9,8 +9,6 @@ import pytest
 from slurm.conftest import H100, SlurmWorkspace
 from workflow.workspace import OLD
 
-from servelab.measure.clients import CLIENTS
-
 pytestmark = pytest.mark.slurm
 
 
@@ -77,11 +75,3 @@ def test_raising_an_engines_version_measures_exactly_its_runs_and_back_none(work
     assert set(before) < set(workspace.runs())
     workspace.write_study(study | {"engines": {"llama.cpp": released}})
     assert workspace.measured_by() == set()
-
-
-def test_raising_the_clients_version_measures_all_runs(workspace):
-    workspace.choose([workspace.study("npus")])
-    version = f'version = "{CLIENTS.get("servelab").version}"'
-    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version = "another"')
-    measured = [workspace.spec(run) for run in workspace.measured_by()]
-    assert [spec["client"]["version"] for spec in measured] == ["another", "another"]

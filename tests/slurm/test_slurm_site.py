@@ -15,23 +15,6 @@ FILE = "config/sites/loopback.yaml"
 WITHIN_S = 200.0
 
 
-def test_profile_is_found_as_users_type_it(cluster, tmp_path):
-    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1)])
-    environment = workspace.environment()
-    typed = [(["--profile", "slurm"], {}), ([], {"SNAKEMAKE_PROFILE": "slurm"})]
-    for arguments, variables in [*typed, (["--profile", "slurm", "--config", "studies=[gpus]"], {})]:
-        done = subprocess.run(
-            ["snakemake", *arguments, "-n", "--verbose"],
-            cwd=workspace.folder,
-            env=environment | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "Using profiles slurm" in done.stdout + done.stderr
-
-
 def test_what_the_cluster_always_refuses_ends_the_workflow_at_once(cluster, tmp_path):
     """A partition that is unknown: its jobs would be refused three times each."""
     workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1), npu_study()])

@@ -16,7 +16,6 @@ from test_own_prompts import tokenizer
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import send_load
-from servelab.metrics.definitions import RunData, summarise
 from servelab.metrics.tables import schemas
 
 __all__ = ["tokenizer"]
@@ -104,12 +103,6 @@ def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, t
     assert [record["turn"] for record in failed] == [0, 1]
     assert failed[1]["error"] == "turn_before: the turn before failed"
     assert sum(fault in body["messages"][0]["content"] for body in stub.bodies) == 1
-
-
-def test_metrics_tell_first_and_later_turns_apart(tmp_path, tokenizer, server):
-    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS), server)
-    rows = {row["metric"]: row for row in summarise(RunData(records))}
-    assert [rows[name]["n"] for name in ("ttft_ms", "first_turn_ttft_ms", "later_turns_ttft_ms")] == [4, 2, 2]
 
 
 def test_sharegpt_turns_are_read_up_to_what_no_chat_takes(tmp_path, tokenizer):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from servelab.core.errors import ConfigError, Outage
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import Environment
-from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Setting
+from servelab.engines.server_to_start import EnvironmentFacts, Setting
 from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed
 
 PACKAGE = """
@@ -113,22 +111,6 @@ def test_what_is_wrong_is_named_by_its_check(place, engine, check, spoil, saw):
     spoil(place)
     verdict, found = place.check(engine)[check]
     assert verdict == "failed" and saw in found
-
-
-def test_a_toolkit_is_asked_for_where_kernels_are_built_at_run_time(place, engine, monkeypatch, tmp_path):
-    kernel = Kernel("built", ("json",), models={"quant_method": "fp8"}, device="cpu", is_built=True, prebuilt=("gone",))
-    monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))
-    settings = [Setting({}, {}, {})]
-    assert place.check(engine, settings)["toolkit"] == ("ok", "no kernel is built at run time")
-    place.config(quantization_config={"quant_method": "fp8"})
-    compiler = tmp_path / "cuda/nvcc"
-    compiler.parent.mkdir()
-    compiler.touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
-    verdict, saw = place.check(engine, settings)["toolkit"]
-    assert verdict == "ok" and saw.startswith("built at run time: built (quant_method: fp8), with ")
-    (place.packages / "gone.py").touch()
-    assert place.check(engine, settings)["toolkit"] == ("ok", "no kernel is built at run time")
 
 
 def test_a_failed_check_is_an_error_with_a_remedy(place, engine):

@@ -22,7 +22,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
-from servelab.measure.nodes import Launcher, OtherNode, other_nodes
+from servelab.measure.nodes import Launcher, OtherNode
 from servelab.search.project import load_project
 from servelab.workflow.placement import Placements
 
@@ -99,14 +99,6 @@ def test_only_slurm_gives_several_nodes(tmp_path):
     placements.check_nodes({"s": project})
 
 
-def test_a_job_with_too_few_nodes_is_an_outage(monkeypatch):
-    from servelab.machine.allocations import Allocation
-
-    wanted = WantedDevices(DEVICES.get("cpu"), ["cpu"], {})
-    with pytest.raises(Outage, match="takes 2 nodes, this machine has 1"), other_nodes(Allocation(), 2, wanted, 1):
-        pass
-
-
 def test_the_number_of_nodes_is_in_a_runs_identity_where_it_is_not_one():
     spec = made_run.spec()
     assert "nodes" not in spec.model_dump(mode="json")["hardware"]
@@ -169,11 +161,6 @@ def test_an_agent_ends_with_the_process_that_asked(node, tmp_path):
     node._step.stdin.close()  # as if it was killed
     assert node._step.wait(60) == Outage.exit_code
     assert ended(part)
-
-
-def test_other_accelerators_on_a_node_are_an_error(node):
-    with pytest.raises(ConfigError, match="node n2: runs are of `NVIDIA H100`"):
-        node.reserve(WantedDevices(DEVICES.get("cpu"), ["NVIDIA H100"], {}), 1)
 
 
 def test_a_servers_launcher_runs_its_words_on_the_node():

@@ -76,11 +76,6 @@ def test_a_dry_run_counts_them_and_only_a_real_one_moves_them(runs):
         assert not sealed.is_complete(runs[0].name) and not runs[0].exists()
 
 
-def test_a_run_of_this_invocation_is_kept_though_it_is_disturbed_again(runs):
-    change(runs[0], finished_at="2999-01-01T00:00:00+00:00")
-    assert missing(runs, "disturbed", "failed")[0] == [1]
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_pair_is_measured_together(first, runs):
     """In whichever order the two are looked at."""

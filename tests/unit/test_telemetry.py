@@ -236,48 +236,6 @@ def test_server_figures_are_added_over_label_sets_and_need_all_their_samples():
     }
 
 
-BURN = "import time\nwhile time.process_time() < 1: pass"
-MEASURE = f"""
-import subprocess, sys
-import psutil
-from servelab.engines.adapters import ENGINES
-from servelab.measure.telemetry import SOURCES, Watched
-
-def capacity():
-    times = psutil.cpu_times()
-    return sum(times) - times.guest - times.guest_nice
-
-source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), lambda: None))
-list(source.read())
-before = capacity()
-print("ready", flush=True)
-if sys.argv[1] == "own":
-    subprocess.run([sys.executable, "-c", {BURN!r}])
-sys.stdin.readline()
-shares = {{reading.metric: reading.value for reading in source.read()}}
-seconds = (capacity() - before) / 100
-print(shares["own_cpu_percent"] * seconds, shares["others_cpu_percent"] * seconds)
-"""
-
-
-@pytest.mark.parametrize("who", ["own", "others"])
-def test_cpu_time_is_told_apart_even_of_a_process_that_has_ended(who):
-    """A process uses one second of CPU time: a child of the measuring process, or one that is not below it."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-    command = [sys.executable, "-c", MEASURE, who]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as run:
-        assert run.stdout.readline() == "ready\n"
-        if who == "others":
-            subprocess.run([sys.executable, "-c", BURN], check=True)
-        said, _ = run.communicate("\n")
-    own_s, others_s = map(float, said.split())
-    if who == "own":
-        assert own_s == pytest.approx(1, abs=0.3)
-    else:
-        assert own_s < 0.3
-        assert others_s > 0.7
-
-
 def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[float, float], at_s: float = 10.0):
     """Busy seconds of each CPU; CPU time and waiting of server and client."""
     cpus = {cpu: np.array([at_s, busy, 0.0]) for cpu, busy in cpus_s.items()}

@@ -187,21 +187,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404)
 
-    def fails_once(self) -> bool:
-        """Whether this request fails: one of all servers, which makes the file that is named for that."""
-        try:
-            Path(os.environ["DOUBLE_FAILS_ONE"]).touch(exist_ok=False)
-        except (KeyError, FileExistsError):
-            return False
-        return True
-
     def generate(self, body: dict[str, Any]) -> None:
         engine = self.engine
         if engine.dead:
             self.answer(500, json.dumps({"error": {"message": "the engine is dead"}}), "application/json")
-            return
-        if self.fails_once():
-            self.answer(500, json.dumps({"error": {"message": "a connection was lost"}}), "application/json")
             return
         prompt = json.dumps(body.get("prompt", body.get("messages")))
         length = len(body["prompt"]) if isinstance(body.get("prompt"), list) else len(prompt.split())
@@ -322,8 +311,6 @@ def watch(engine: Engine) -> None:
         return
     say(part, "crashed", pid=os.getpid(), worker=lost)
     engine.dead = True
-    if os.environ.get(part.get("stays_with", "")) == "1":
-        return
     time.sleep(part["ends_after_s"])
     if part["on_worker_loss"] == "abort":
         os.abort()
