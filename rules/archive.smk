@@ -9,7 +9,7 @@ from servelab.workflow.made_from import check_checkout, workflow_id
 rule archive_study:
     input:
         runs=lambda wildcards: RUNS.of_study(wildcards.search),
-        reports=lambda wildcards: FILES.reports(wildcards.search),
+        reports=["results/{search}/report.html", "results/{search}/report.md"],
     output:
         name="results/archives/{search}.json",
     log:

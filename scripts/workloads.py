@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
@@ -52,27 +51,24 @@ def prepare_workload(rule: RuleJob) -> None:
         )
 
     def make() -> None:
+        """Writes the requests, and workload.json beside them."""
         _, _, tokenizer_json = load_model(rule.input.model)
         requests = workload.make(parameters, load_tokenizer(tokenizer_json), dataset)
-        write(requests, spec, rule.output.requests)
+        measured = requests.filter(pc.equal(requests["phase"], "measured"))
+        with replacing(path) as temporary:
+            pq.write_table(requests, temporary)
+            summary = StoredWorkload(
+                workload_id=workload_id(spec),
+                spec=spec,
+                requests=measured.num_rows,
+                input_tokens=pc.sum(measured["input_tokens"]).as_py(),
+                output_tokens=pc.sum(measured["output_tokens"]).as_py(),
+                requests_sha256=file_sha256(temporary),
+            )
+            summary.write(path.with_name("workload.json"))
 
-    make_if_missing(rule.output.requests, make)
-
-
-def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
-    """Writes the requests, and workload.json beside them."""
-    measured = requests.filter(pc.equal(requests["phase"], "measured"))
-    with replacing(path) as temporary:
-        pq.write_table(requests, temporary)
-        summary = StoredWorkload(
-            workload_id=workload_id(spec),
-            spec=spec,
-            requests=measured.num_rows,
-            input_tokens=pc.sum(measured["input_tokens"]).as_py(),
-            output_tokens=pc.sum(measured["output_tokens"]).as_py(),
-            requests_sha256=file_sha256(temporary),
-        )
-        summary.write(path.with_name("workload.json"))
+    path = rule.output.requests
+    make_if_missing(path, make)
 
 
 if __name__ == "__main__":

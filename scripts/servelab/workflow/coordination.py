@@ -36,10 +36,8 @@ class ProgressHandler(logging.Handler):
     ) -> None:
         super().__init__()
         self._studies = [StudyProgress(study, results) for study in studies]
+        self._runs_of, self._logger, self._measuring_rule = runs_of, logger, measuring
         self._measuring: dict[int, list[str]] = {}
-        self._runs_of = runs_of
-        self._logger = logger
-        self._measuring_rule = measuring
 
     def emit(self, record: logging.LogRecord) -> None:
         """Takes note of a job that starts or has finished."""

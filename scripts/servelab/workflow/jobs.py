@@ -77,10 +77,6 @@ class Plans:
         others = dict.fromkeys(run for job in pairs for visit in job if run_id not in visit for run in visit)
         return [run for run in others if _load(self.spec(run)) == _load(self.spec(run_id))]
 
-    def count(self) -> int:
-        """How many plans were read."""
-        return len(self._read)
-
     def _look_for(self, run_id: str) -> None:
         until = time.monotonic() + self._patience_s()
         while True:
@@ -205,7 +201,7 @@ class StageRuns:
         waiting = self.to_wait_for(study, stage) if self._is_main_process else []
         plan = None if waiting else self._plan(study, stage)
         here = (run_id for run_id in (self._plans.read(plan).ids if plan else []) if self._sealed.is_here(run_id))
-        return waiting or [_status(run_id) for run_id in here]
+        return waiting or [f"results/runs/{run_id}/status.json" for run_id in here]
 
     def of_study(self, search: str) -> list[str]:
         """Status files of all runs of a study, each once; a recorded study has none."""
@@ -235,8 +231,3 @@ class StageRuns:
         """The last run of a job that is missing or broken; None if none is."""
         complete = self._sealed.is_complete
         return next((run for visit in reversed(job) for run in reversed(visit) if not complete(run)), None)
-
-
-def _status(run_id: str) -> str:
-    """A file of each run that was measured."""
-    return f"results/runs/{run_id}/status.json"

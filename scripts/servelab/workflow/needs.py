@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
@@ -17,8 +17,7 @@ from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
 
 
-@dataclass(frozen=True)
-class LockedEnvironment:
+class LockedEnvironment(NamedTuple):
     """An environment that a rule builds from a lock."""
 
     tool: str

@@ -90,7 +90,7 @@ class Placements:
         hardware = self._jobs.hardware(last)
         times = []
         if self._workflow.is_main_process and attempt == 1:  # within a job, its limit is known already
-            times.append(self._past_times(self._jobs.plans.count()).about_s)
+            times.append(self._past_times(len(self._jobs.plans.titles)).about_s)
         visits = [[self._jobs.plans.spec(run) for run in visit] for visit in self._jobs.visits(last)]
         return self._retries.request(last, attempt, self._of(hardware).request(hardware, runtime_min(visits, *times)))
 

@@ -94,10 +94,6 @@ class StudyFiles:
         """Where a live study's answer is kept under the versions that its engines have now."""
         return f"results/{LIVE}/{study}/answers/{versions_id(study_versions(self._studies.live[study]))}.json"
 
-    def reports(self, search: str) -> list[str]:
-        """A study's report, as a page and as text."""
-        return [f"results/{search}/report.html", f"results/{search}/report.md"]
-
     def archive(self, search: str) -> str:
         """The file that names a study's archive; it is removed if the archive was, which is then made again."""
         named = Path(f"results/archives/{search}.json")
