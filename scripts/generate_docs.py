@@ -6,7 +6,7 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
-from servelab.report.generated_docs import documents
+from servelab.report.reference_docs import documents
 
 
 def main() -> None:

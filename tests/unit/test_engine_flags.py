@@ -14,7 +14,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.mindie import SETTINGS
 from servelab.engines.options import HOW_CHECKED, OPTIONS
 from servelab.engines.server_to_start import Serve
-from servelab.report.generated_docs import sample, spelled
+from servelab.report.reference_docs import sample, spelled
 from servelab.search.preflight.options import list_name
 
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,11 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from servelab.report.forms import Deployment, command_forms
+from servelab.report.answer_section import forms_of
 
 COMMAND = (
     "VLLM_USE='a b' OMP=1 vllm serve Qwen/Qwen3-32B -tp 4 --speculative-config '{\"method\":\"mtp\"}' --note 'x $HOME'"
@@ -18,9 +18,7 @@ COMMAND = (
 WORDS = shlex.split(COMMAND)[2:]
 VARIABLES = {"VLLM_USE": "a b", "OMP": "1"}
 IMAGE = "docker.io/vllm/vllm-openai@sha256:" + "0123456789abcdef" * 4
-DEPLOYMENT = Deployment("qwen3_32b.h100", COMMAND, "vllm", "0.32.0", "nvidia", 4, True, None)
-
-
+LAUNCHED = "python -m server --model /a/b.gguf --threads 2"
 TITLES = {
     "here": "On this machine, as it was measured",
     "bare": "With the model's name in place of its path",
@@ -29,8 +27,32 @@ TITLES = {
 }
 
 
+def forms(
+    device="nvidia",
+    accelerators=4,
+    image=None,
+    has_name=True,
+    command=COMMAND,
+    baseline="",
+    launched=LAUNCHED,
+    version="0.32.0",
+):
+    study = SimpleNamespace(study="qwen3_32b.h100", hardware=SimpleNamespace(device=device, nodes=1))
+    recommended = SimpleNamespace(
+        run_id="r",
+        command=command,
+        launch_command=launched,
+        engine="vllm",
+        engine_version=version,
+        changed=True,
+        configuration=SimpleNamespace(accelerators=accelerators),
+    )
+    origin = SimpleNamespace(image=lambda _: image, model_has_name=lambda _: has_name)
+    return {form.title: form for form in forms_of(study, recommended, origin, baseline)}
+
+
 def form(name, **changes):
-    return command_forms(replace(DEPLOYMENT, **changes)).get(TITLES[name])
+    return forms(**changes)[TITLES[name]].text
 
 
 def run_with_doubles(script: str, folder, program: str) -> dict:
@@ -44,28 +66,37 @@ def run_with_doubles(script: str, folder, program: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", TITLES)
-@pytest.mark.parametrize("image", [None, IMAGE])
-def test_a_form_has_the_whole_command_and_nothing_to_fill_in(name, image):
-    text = form(name, image=image)
-    if name == "here" or (name == "docker" and image is None):
-        assert text is None
-        return
-    assert "vllm" in text and "Qwen/Qwen3-32B" in text
-    assert not re.search(r"<[A-Z]", text)
-    assert (IMAGE in text) == (image is not None and name != "bare")
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True, env=dict(os.environ))
+@pytest.mark.parametrize(
+    ("changes", "titles"),
+    [
+        ({}, ["bare", "slurm"]),
+        ({"image": IMAGE}, ["bare", "docker", "slurm"]),
+        ({"image": IMAGE, "has_name": False}, ["here"]),
+        ({"has_name": False, "launched": None}, ["bare"]),
+    ],
+)
+def test_each_form_has_the_whole_command_and_nothing_to_fill_in(changes, titles):
+    """Weights that were made here have the command only; the best form for this machine is the first."""
+    made = forms(**changes)
+    assert list(made) == [TITLES[name] for name in titles]
+    for title, each in made.items():
+        assert each.text == LAUNCHED if title == TITLES["here"] else "Qwen/Qwen3-32B" in each.text
+        assert not re.search(r"<[A-Z]", each.text)
+        assert (IMAGE in each.text) == ("image" in changes and title in (TITLES["docker"], TITLES["slurm"]))
+        subprocess.run(["bash", "-n"], input=each.text, text=True, check=True, env=dict(os.environ))
 
 
-def test_weights_that_were_made_here_have_the_command_only():
-    assert list(command_forms(replace(DEPLOYMENT, image=IMAGE, model_has_name=False))) == [TITLES["bare"]]
-
-
-@pytest.mark.parametrize(("has_name", "first"), [(True, COMMAND), (False, "python -m server --model /a/b")])
-def test_the_first_form_starts_as_it_is_printed(has_name, first):
-    launched = replace(DEPLOYMENT, model_has_name=has_name, launch_command="python -m server --model /a/b")
-    built = list(command_forms(launched).values())
-    assert built[0] == first and (COMMAND in built) == has_name
+@pytest.mark.parametrize(
+    ("baseline", "marked"),
+    [
+        ("server --model a.gguf --threads 2", ["--model", "/a/b.gguf"]),
+        ("server --model b.gguf --threads 4", ["--threads", "2"]),
+        ("server --model b.gguf --threads 2 --flash-attn on", []),
+    ],
+)
+def test_what_the_baseline_does_not_have_is_marked_also_where_only_a_path_differs(baseline, marked):
+    (made,) = forms(has_name=False, command="server --model b.gguf --threads 2", baseline=baseline).values()
+    assert [word for word, changed in made.pieces if changed] == marked and made.is_marked == bool(marked)
 
 
 def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):
@@ -76,11 +107,7 @@ def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):
     given = [words[place + 1] for place, word in enumerate(words) if word == "--env"]
     assert dict(each.split("=", 1) for each in given) == VARIABLES
     assert words[words.index("--entrypoint") :] == ["--entrypoint", WORDS[0], IMAGE, *WORDS[1:]]
-
-
-def test_docker_is_given_nodes_and_driver_of_npus(tmp_path):
-    text = form("docker", device="ascend", accelerators=2, image=IMAGE)
-    words = run_with_doubles(text, tmp_path, "docker")["words"]
+    words = run_with_doubles(form("docker", device="ascend", accelerators=2, image=IMAGE), tmp_path, "docker")["words"]
     assert {"/dev/davinci0", "/dev/davinci1", "/dev/davinci_manager"} <= set(words)
     assert any(word.startswith("/usr/local/Ascend/driver:") and word.endswith(":ro") for word in words)
 

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from servelab.core.yaml_file import read_yaml
-from servelab.report.generated_docs import documents
+from servelab.report.reference_docs import documents
 
 ROOT = Path(__file__).parents[2]
 

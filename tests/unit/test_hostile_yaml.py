@@ -31,9 +31,9 @@ KINDS: dict[str, tuple[Callable[[random.Random], str | bytes], str]] = {
     "keys of keys": (lambda draw: "? " * draw.randrange(100, 900_000) + "a", "levels deep"),
     "aliases of aliases": (_bomb, "write it out"),
     "an alias of itself": (lambda draw: f"a: &a [{'x, ' * draw.randrange(9)}{{b: *a}}]", "write it out"),
-    "digits": (lambda draw: "a: " + "9" * draw.randrange(4301, 90_000), "is no int"),
-    "no day": (lambda draw: f"a: 2026-{draw.randrange(13, 99)}-45", "is no timestamp"),
-    "no number": (lambda draw: draw.choice(["a: !!int x", "a: !!int ''", "a: !!float x"]), "is no "),
+    "digits": (lambda draw: "a: " + "9" * draw.randrange(4301, 90_000), "quote it if it is text"),
+    "no day": (lambda draw: f"a: 2026-{draw.randrange(13, 99)}-45", "quote it if it is text"),
+    "no number": (lambda draw: draw.choice(["a: !!int x", "a: !!int ''", "a: !!float x"]), "quote it if it is text"),
     "no UTF-8": (lambda draw: b"a: b\nc: " + bytes([draw.randrange(0x80, 0xC0)]), "not UTF-8"),
     "a list as a key": (lambda draw: "? [a, b]\n: c", "a key is a list"),
     "code": (lambda draw: f"a: !!python/object/apply:os.system ['{draw.random()}']", "could not determine"),
@@ -42,11 +42,10 @@ KINDS: dict[str, tuple[Callable[[random.Random], str | bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
-def test_hostile_yaml_is_one_error(kind: str, seed: int, tmp_path: Path) -> None:
+def test_hostile_yaml_is_one_error(kind: str, tmp_path: Path) -> None:
     made, says = KINDS[kind]
-    content = made(random.Random(f"{kind} {seed}"))
+    content = made(random.Random(kind))
     file = tmp_path / "study.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     before = time.process_time()

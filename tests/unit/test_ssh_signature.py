@@ -52,13 +52,6 @@ def test_what_was_changed_after_signing(key, message, allowed):
 
 
 @pytest.mark.parametrize("around", ["{}seen in the lab\n", "{0}{0}", "{}\n"])
-def test_other_text_in_the_file_of_a_signature(around, key, message, allowed):
-    """ssh-keygen ignores it."""
-    signature = sign_file(signing_key(key), message)
-    signature.write_text(around.format(signature.read_text()))
-    assert refused(message, signature, allowed) == "it is not as ssh-keygen writes a signature"
-
-
 def test_the_key_of_another_identity(key, message, allowed):
     signature = sign_file(signing_key(key), message)
     said = refused(message, signature, allowed, "other@example.org")

@@ -6,20 +6,18 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
 from made_study import ROOT, demo_study
-from test_forms import DEPLOYMENT, TITLES
+from test_forms import form
 
 from servelab.core import processes, result_lock
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.files import write_text
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES
-from servelab.report.forms import command_forms
 from servelab.report.page import Cell, Page, Section, Table, fenced, write_page
 from servelab.search.project import load_project
 from servelab.study.configuration import Configuration, apply
@@ -90,7 +88,7 @@ def test_what_is_printed_in_one_line_has_one(path, tmp_path):
 
 
 def test_a_line_break_is_no_command_of_a_printed_script():
-    script = command_forms(replace(DEPLOYMENT, engine_version="1.0\ntouch x"))[TITLES["slurm"]]
+    script = form("slurm", version="1.0\ntouch x")
     assert "has vllm 1.0 touch x." in script and "\ntouch" not in script
 
 

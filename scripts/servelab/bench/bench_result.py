@@ -28,7 +28,7 @@ from servelab.measure.load import LoadStats
 from servelab.metrics.capacity import UNITS, CapacityStep, find_capacity, judge, next_load
 from servelab.metrics.definitions import METRICS, RunData, slo_metrics, summarise, summarise_rounds
 from servelab.metrics.statistics import Interval, mean_ci95
-from servelab.metrics.tables.io import record_array
+from servelab.metrics.tables.io import known, record_array, succeeded
 from servelab.results.checks import Evidence, check_run, verdict
 
 RAISED: dict[str, LoadOf] = {"concurrency": "max_concurrency", "rate": "request_rate"}
@@ -227,18 +227,14 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
 
 def means(tables: Sequence[pa.Table]) -> Mapping[str, float]:
     """Mean input and output tokens of the successful requests, by the server's counts."""
-    records = record_array(pa.concat_tables(tables))
-    done = records[[error is None for error in records["error"]]]
+    done = succeeded(record_array(pa.concat_tables(tables)))
     return {name: float(done[name].mean()) for name in ("input_tokens", "output_tokens")}
 
 
 def _cached_percent(records: pa.Table) -> float | None:
-    rows = records.select(["cached_tokens", "input_tokens"]).to_pylist()
-    known = [row for row in rows if row["cached_tokens"] is not None and row["input_tokens"]]
-    if not known:
-        return None
-    tokens, cached = (sum(int(row[name]) for row in known) for name in ("input_tokens", "cached_tokens"))
-    return 100 * cached / tokens
+    rows = known(record_array(records), "cached_tokens", "input_tokens")
+    tokens = float(rows["input_tokens"].sum())
+    return 100 * float(rows["cached_tokens"].sum()) / tokens if tokens else None
 
 
 def _spec(point: Point, endpoint: str, visits: int) -> RunSpec:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from servelab.bench.bench_result import Bench, PointResult, SearchedCapacity, capacity_words
 from servelab.core.yaml_file import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.statistics import Interval, ratio_ci95
+from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
 from servelab.report.page import Cell, Page, Section, Table
 
 COMPARED = ("output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "tpot_ms", "e2el_ms")
@@ -42,19 +43,14 @@ class Change:
 
 def differences(before: Bench, now: Bench) -> list[str]:
     """Why figures of the two are of different loads; empty if they are not."""
-    found = []
-    if before.asked.model != now.asked.model:
-        found.append(f"model {before.asked.model} → {now.asked.model}")
-    for name in ("endpoint", "input_tokens", "output_tokens", "is_length_forced", "keep_alive"):
-        old, new = getattr(before.load, name), getattr(now.load, name)
-        if old != new:
-            found.append(f"{name} {old} → {new}")
+    names = ("endpoint", "input_tokens", "output_tokens", "is_length_forced", "keep_alive")
+    facts = {name: (getattr(before.load, name), getattr(now.load, name)) for name in names}
+    facts = {"model": (before.asked.model, now.asked.model), **facts, "load client": (before.client, now.client)}
+    found = [f"{name} {old} → {new}" for name, (old, new) in facts.items() if old != new]
     for name in ("mean_input_tokens", "mean_output_tokens"):
         old, new = getattr(before.load, name), getattr(now.load, name)
         if abs(new - old) > _ALIKE * old:
             found.append(f"{name} {old:.1f} → {new:.1f}")
-    if before.client != now.client:
-        found.append(f"load client {before.client} → {now.client}")
     return found
 
 
@@ -69,10 +65,8 @@ def changes(before: Bench, now: Bench) -> list[Change]:
             old, new = earlier.visits.get(metric, []), point.visits.get(metric, [])
             if not old or not new or sum(old) <= 0:
                 continue
-            intervals = [each.interval(metric) for each in (earlier, point)]
-            assert intervals[0] is not None and intervals[1] is not None
-            doubtful = point.validity != "ok" or earlier.validity != "ok"
-            found.append(Change(point.name, metric, intervals[0], intervals[1], ratio_ci95(old, new), doubtful))
+            doubtful = {point.validity, earlier.validity} != {"ok"}
+            found.append(Change(point.name, metric, mean_ci95(old), mean_ci95(new), ratio_ci95(old, new), doubtful))
     return found
 
 
@@ -93,9 +87,9 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     if before is not None:
         sections.append(_comparison(before, bench))
     sections += [
-        *([Section("Checks that failed", failed)] if (failed := _failed(bench.points)).rows else []),
+        Section("Checks that failed", _failed(bench.points)),
         Section("What was sent, and what the server says", _facts(bench)),
-        Section("What cannot be known of a server that already runs", _unknown(bench)),
+        Section("What cannot be known of a server that already runs", _table(["What", "Why"], _unknowns(bench))),
     ]
     return Page(
         title=f"{bench.asked.model} at {bench.asked.url}",
@@ -110,7 +104,7 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
 
     Further lines give the capacity, if it was searched, and what changed since an earlier bench.
     """
-    best = max(bench.points, key=lambda point: _mean(point, "output_tokens_per_s"))
+    best = max(bench.points, key=lambda point: fmean(point.visits.get("output_tokens_per_s") or [0.0]))
     first, last = bench.points[0], bench.points[-1]
     requests, failed = sum(point.requests for point in bench.points), sum(point.failed for point in bench.points)
     latency = f"With {first.name} the first token comes after {_text(first, 'ttft_ms')} ms"
@@ -126,7 +120,7 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
         f"with {best.name}.",
         latency,
         f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
-        f"Not known: {', '.join(cells[0].text for cells in _unknown(bench).rows)}.",
+        f"Not known: {', '.join(name for name, _ in _unknowns(bench))}.",
     ]
     if bench.capacity is not None:
         lines.append(capacity_words(bench.capacity))
@@ -182,13 +176,13 @@ def _searched(found: SearchedCapacity) -> Section:
 def _comparison(before: Bench, now: Bench) -> Section:
     if why := differences(before, now):
         text = f"Not comparable: the benches of {before.started_at} and {now.started_at} are of different loads."
-        return Section("Compared with the earlier bench", Table(["What differs"], [[Cell(each)] for each in why]), text)
+        return Section("Compared with the earlier bench", _table(["What differs"], [[each] for each in why]), text)
     rows = [
         [
             Cell(each.point),
             Cell(metric_label(each.metric)),
-            Cell(_estimate(each.before)),
-            Cell(_estimate(each.now)),
+            Cell(estimate(*each.before)),
+            Cell(estimate(*each.now)),
             Cell(
                 percent(each.change.value),
                 note=interval(each.change.low, each.change.high),
@@ -207,23 +201,17 @@ def _comparison(before: Bench, now: Bench) -> Section:
     )
 
 
-def _estimate(interval: Interval) -> str:
-    return estimate(interval.value, interval.low, interval.high)
-
-
 def _failed(points: Sequence[PointResult]) -> Table:
     rows = [
-        [
-            Cell(point.name),
-            Cell(each.check.replace("_", " ")),
-            Cell(each.level),
-            Cell(each.saw),
-            Cell(each.action or ""),
-        ]
+        (point.name, each.check.replace("_", " "), each.level, each.saw, each.action or "")
         for point in points
         for each in point.failures
     ]
-    return Table(["Load", "Check", "Level", "Found", "What to do"], rows)
+    return _table(["Load", "Check", "Level", "Found", "What to do"], rows)
+
+
+def _table(columns: list[str], rows: Iterable[Sequence[str]]) -> Table:
+    return Table(columns, [[Cell(text) for text in row] for row in rows])
 
 
 def _facts(bench: Bench) -> Table:
@@ -237,11 +225,7 @@ def _facts(bench: Bench) -> Table:
         ("longest sequence", f"{asked.longest_tokens:,} tokens" if asked.longest_tokens else "it does not say"),
         ("measured", f"{bench.started_at} to {bench.finished_at}, Servelab {bench.servelab}, seed {load.seed}"),
     ]
-    return Table(["Of", "Found"], [[Cell(name), Cell(text)] for name, text in facts])
-
-
-def _unknown(bench: Bench) -> Table:
-    return Table(["What", "Why"], [[Cell(name), Cell(text)] for name, text in _unknowns(bench)])
+    return _table(["Of", "Found"], facts)
 
 
 def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -254,11 +238,6 @@ def _why(point: PointResult) -> str:
     return "; ".join(f"{each.check.replace('_', ' ')}: {each.saw}" for each in point.failures)
 
 
-def _mean(point: PointResult, metric: str) -> float:
-    interval = point.interval(metric)
-    return interval.value if interval else 0.0
-
-
 def _text(point: PointResult, metric: str) -> str:
     interval = point.interval(metric)
-    return "–" if interval is None else _estimate(interval)
+    return "–" if interval is None else estimate(*interval)

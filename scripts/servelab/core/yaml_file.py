@@ -6,7 +6,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,6 @@ Config = TypeVar("Config", bound=Strict)
 MOST_BYTES = 16 << 20
 MOST_LEVELS = 64
 """Of a configuration file; the largest study here has 4 kB and 6 levels."""
-_MOST_NUMBER_CHARACTERS = 400
 
 
 def read_config(path: Path, model: type[Config]) -> Config:
@@ -55,6 +54,8 @@ def read_yaml(path: Path) -> Any:
         line = f":{mark.line + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", error)).split())
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
+    except (ValueError, LookupError, AttributeError, OverflowError) as error:  # a date or number that is none
+        raise ConfigError(f"{path}: not valid YAML: {error}; quote it if it is text") from None
     refuse_credentials(content, str(path))
     return content
 
@@ -127,24 +128,6 @@ class _Loader(SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _checked(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A constructor of values whose text may not be one, such as 2026-13-45 or a number of 6,000 digits."""
-
-    def checked(loader: Any, node: yaml.ScalarNode) -> Any:
-        try:
-            if len(node.value) > _MOST_NUMBER_CHARACTERS:
-                raise ValueError("too long")
-            return construct(loader, node)
-        except (ValueError, LookupError, AttributeError, OverflowError) as error:
-            kind = node.tag.rpartition(":")[2]
-            raise _wrong(f"`{node.value:.40}` is no {kind} ({error}); quote it if it is text", node) from None
-
-    return checked
-
-
-for _kind in ("bool", "int", "float", "timestamp"):
-    _tag = f"tag:yaml.org,2002:{_kind}"
-    _Loader.add_constructor(_tag, _checked(yaml.SafeLoader.yaml_constructors[_tag]))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 
 

@@ -34,23 +34,25 @@ def objective_table(
     label = metric_label(metric)
     as_run = _rows(improvements, metric, "deployment")
     scaled = {basis: _rows(improvements, metric, basis) for basis in ("accelerator", "node")}
-    others = {basis: found for basis, found in scaled.items() if _is_scaled(found)}
+    others = {
+        basis: found
+        for basis, found in scaled.items()
+        if any({row["factor"], row["baseline_factor"]} != {1} for row in found.values())
+    }
     rows: list[list[Cell]] = []
     failures = {entry.workload: entry.failed for entry in recommended.improvements}
     comparison = table[table["stage"].isin(LAST_STAGES)]
     runs = _runs(comparison)
     for workload, title in study.workloads.items():
-        cells = [Cell(title, note=workload)]
         sides = comparison[comparison["workload"] == workload]
-        if workload in as_run:
-            row = as_run[workload]
-            cells += [*_values(row, measured, runs), _change(row)]
+        if row := as_run.get(workload):
+            cells = [*_values(row, measured, runs), _change(row)]
             cells += [_other_basis(basis_rows[workload], label) for basis_rows in others.values()]
         else:
-            cells += _only_baseline(sides, metric, measured)
-            cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
-        cells.append(measured.counts(*(list(of_side) for of_side in sides[sides["outcome"] == "ok"]["run_ids"])))
-        rows.append(cells)
+            cells = [*_not_compared(sides, metric, measured), Cell("–", note=failures.get(workload) or "")]
+            cells += [Cell("–") for _ in others]
+        counts = measured.counts(*(list(of_side) for of_side in sides[sides["outcome"] == "ok"]["run_ids"]))
+        rows.append([Cell(title, note=workload), *cells, counts])
     bases = [f"Per {basis}" for basis in others]
     return Table(["Workload", f"Baseline ({label})", f"Optimized ({label})", "Change", *bases, "n"], rows)
 
@@ -86,12 +88,10 @@ def accelerators_text(study: StudySummary, table: pd.DataFrame) -> str:
     node = study.hardware.per_node
     if set(counts.values()) == {node} == {1}:
         return "A node has one accelerator: figures per accelerator and per node equal those of the deployment."
-    used = f"Baseline and optimized configuration each used {counts['baseline']} of a node's {node} accelerators."
-    if len(set(counts.values())) > 1:
-        used = (
-            f"The baseline used {counts['baseline']} of a node's {node} accelerators, the optimized configuration "
-            f"{counts['winner']}."
-        )
+    winner = counts.get("winner", counts["baseline"])
+    used = (
+        f"The baseline used {counts['baseline']} of a node's {node} accelerators, the optimized configuration {winner}."
+    )
     if METRICS.get(study.objective.metric).is_rate and any(node // count > 1 for count in counts.values()):
         used += (
             " Figures per node are extrapolated: one deployment × the number that fits on a node. Nothing that large "
@@ -105,11 +105,6 @@ def _rows(improvements: pd.DataFrame, metric: str, basis: str) -> dict[str, Row]
         improvements["stage"].isin(LAST_STAGES) & (improvements["metric"] == metric) & (improvements["basis"] == basis)
     ]
     return {row["workload"]: row for row in chosen.to_dict("records")}
-
-
-def _is_scaled(rows: dict[str, Row]) -> bool:
-    """True if figures on a basis differ from those of the deployments as run."""
-    return any(row["factor"] != 1 or row["baseline_factor"] != 1 for row in rows.values())
 
 
 def _runs(comparison: pd.DataFrame) -> dict[str, list[str]]:
@@ -138,7 +133,7 @@ def _other_basis(row: Row, label: str) -> Cell:
     return replace(cell, note=f"{cell.note}; {values}{extrapolated}")
 
 
-def _only_baseline(sides: pd.DataFrame, metric: str, measured: ShownMeasurement) -> list[Cell]:
+def _not_compared(sides: pd.DataFrame, metric: str, measured: ShownMeasurement) -> list[Cell]:
     """Baseline and winner if they cannot be compared: what was measured, or `failed`."""
     cells = []
     for candidate in SIDES:
@@ -176,19 +171,21 @@ def sides_table(
     first facts are those of the workload that decides.
     """
     means = _means(metrics)
-    rows: list[list[Cell]] = []
-    for name, words in (("Limited by", limited_by), ("Counters", lambda found: found.text)):
+    found: list[tuple[str, str, list[str]]] = []
+    for name, words in (("Limited by", limited_by), ("Counters", lambda of_side: of_side.text)):
         texts = [words(counters[side]) if side in counters else "" for side in SIDES]
-        if any(texts):
-            rows.append([Cell(name, note=study.workloads[study.objective.on]), *(Cell(text or "–") for text in texts)])
+        found.append((name, study.objective.on, texts))
     for workload in sorted(study.workloads, key=lambda name: name != study.objective.on):
-        found = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == workload) & (table["outcome"] == "ok")]
-        by_side = {row["candidate"]: row for row in found.to_dict("records")}
+        rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == workload) & (table["outcome"] == "ok")]
+        by_side = {row["candidate"]: row for row in rows.to_dict("records")}
         for name, fact in _FACTS.items() if workload == study.objective.on else list(_FACTS.items())[_OF_A_SERVER:]:
-            texts = [fact(by_side[side], means) if side in by_side else "" for side in SIDES]
-            if any(texts):
-                rows.append([Cell(name, note=study.workloads[workload]), *(Cell(text or "–") for text in texts)])
-    return Table(["", *SIDES.values()], rows)
+            found.append((name, workload, [fact(by_side[side], means) if side in by_side else "" for side in SIDES]))
+    cells = [
+        [Cell(name, note=study.workloads[workload]), *(Cell(text or "–") for text in texts)]
+        for name, workload, texts in found
+        if any(texts)
+    ]
+    return Table(["", *SIDES.values()], cells)
 
 
 def _means(metrics: pd.DataFrame) -> dict[Any, float]:
@@ -218,10 +215,6 @@ def _limit(row: Row, means: Mapping[Any, float]) -> str:
     return f"{100 * float(share):.2g} % of {limit} total tokens/s ({note})"
 
 
-def _capacity(row: Row, means: Mapping[Any, float]) -> str:
-    return value_or_none(row.get("capacity_note")) or ""
-
-
 def _natural_length(row: Row, means: Mapping[Any, float]) -> str:
     length = value_or_none(row.get("natural_length_tokens"))
     return "" if length is None else f"{figure(length)} output tokens; only figures of an output token are compared"
@@ -244,7 +237,7 @@ _OF_A_SERVER = 2
 _FACTS = {
     "Start-up": _startup,
     "Share of the physical limit": _limit,
-    "Why the search for capacity ended": _capacity,
+    "Why the search for capacity ended": lambda row, means: value_or_none(row.get("capacity_note")) or "",
     "Answers that end by themselves": _natural_length,
     "Tokens drafted ahead": _drafts,
 }
@@ -307,6 +300,7 @@ def guard_section(recommended: Recommended) -> GuardSection | None:
 
 MOST_ROWS = 12
 """Answers that a report shows."""
+_GRADED = {True: "right", False: "wrong"}
 MOST_CHARACTERS = 600
 """Characters of a text that the table shows."""
 
@@ -330,14 +324,10 @@ def _answer_row(row: Row) -> list[Cell]:
     return [
         Cell(str(row["candidate"]), row["run_id"], f"{row['stage']}, {row['start']}"),
         Cell(_one_line(row["prompt"]), note=expected),
-        Cell(_one_line(row["baseline_text"]), row["baseline_run_id"], _graded(row["baseline_right"])),
-        Cell(_one_line(row["text"]), row["run_id"], _graded(row["right"])),
+        Cell(_one_line(row["baseline_text"]), row["baseline_run_id"], _GRADED.get(row["baseline_right"], "")),
+        Cell(_one_line(row["text"]), row["run_id"], _GRADED.get(row["right"], "")),
         Cell(f"{row['edit_share']:.2f}"),
     ]
-
-
-def _graded(right: Any) -> str:
-    return {True: "right", False: "wrong"}.get(right, "")
 
 
 def _one_line(text: Any) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY
 from servelab.metrics.tables.io import read_tables
-from servelab.report.answer_section import answer_facts, baseline_command, card, forms_of, only_in
+from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of, only_in
 from servelab.report.bottlenecks import RunCounters, limited_by
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.checks_section import Marks, checks_summary, checks_table
@@ -30,8 +30,7 @@ from servelab.report.comparison_section import (
 )
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import ShownMeasurement, render_html, write_tables
-from servelab.report.proof_section import proof_section
-from servelab.report.stages_section import Origin, search_table, stage_sections
+from servelab.report.stages_section import Origin, proof_section, search_table, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommendation_text import answer_text
@@ -99,7 +98,7 @@ def report_content(
         "facts": facts,
         "warnings": warnings,
         "forms": forms,
-        "left_out": only_in(baseline, recommended.command) if recommended.changed else "",
+        "difference": difference(forms[0], only_in(baseline, recommended.command)) if recommended.changed else {},
         "card": card(study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], forms[0].text),
         "guards": guard_section(recommended),
         "proof": proof and replace(proof, pairs=marks.on(proof.pairs)),

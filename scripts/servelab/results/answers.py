@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pydantic import Field
 
 from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, InstrumentFinding
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer, grade
-from servelab.core.errors import ServelabError
 from servelab.core.files import FiniteOrNull, JsonPart
-from servelab.core.seal import fault_of_digests
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.measure.run_files import RunStatus
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_bytes
-from servelab.results.run_records import incomplete
+from servelab.results.run_records import read_sealed
 from servelab.study.configuration import Configuration, baseline, should_keep_answers
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study
@@ -118,11 +112,15 @@ def _judged(
     """The verdict on a candidate, or on the baseline, which is compared with itself."""
     assert study.answers is not None
     start, wanted = baseline(study).configuration, study.answers
+
+    def engine_of(alias: str) -> Engine:
+        return ENGINES.get(study.engines[alias].engine or alias)
+
     found = judge(
         {each.run.start: _answers(each) for each in of_baseline},
         {each.run.start: _answers(each) for each in asked},
         wanted.allowed,
-        expect_same=should_keep_answers(start, configuration, lambda alias: _engine(study, alias)),
+        expect_same=should_keep_answers(start, configuration, engine_of),
     )
     names: dict[str, Any] = {"questions": wanted.questions, "allowed_loss_points": wanted.allowed_loss_points}
     if not of_baseline or found.verdict == NOT_MEASURED:
@@ -140,7 +138,7 @@ def _judged(
         text += f"; a loss of {found.smallest_loss_points:.1f} points or more would have been seen"
     elif found.verdict != SAME:
         text += f"; {found.verdict}: {found.why}"
-    named = f"{_engine(study, configuration.engine).name} {study.engines[configuration.engine].version}"
+    named = f"{engine_of(configuration.engine).name} {study.engines[configuration.engine].version}"
     warnings = [f"{named}: {warning}" for warning in found.warnings]
     if warnings:
         text += f"; warning, {'; '.join(warnings)}"
@@ -220,23 +218,10 @@ def _distance(findings: Sequence[InstrumentFinding]) -> str:
     return f", KL of the first token {value:.2g} nats" + ("" if floor is None else f" (baseline {floor:.2g})")
 
 
-def _engine(study: Study, alias: str) -> Engine:
-    return ENGINES.get(study.engines[alias].engine or alias)
-
-
 def _read(runs_folder: Path, run: PlannedRun) -> _Asked:
     """A run that was asked."""
-    folder = runs_folder / run.run_id
-    try:
-        content = (folder / "status.json").read_bytes()
-        status = RunStatus.parse(content, folder / "status.json")
-        answers = (folder / "answers.parquet").read_bytes()
-        digest = hashlib.sha256(answers).hexdigest()
-        rows = read_bytes(answers, schemas.RUN_ANSWERS).to_pylist() if status.is_ok else []
-    except (OSError, ValueError, pa.ArrowException, ServelabError) as error:
-        raise incomplete(folder, error) from None
-    if fault := fault_of_digests(content, {"answers.parquet": digest}):
-        raise incomplete(folder, fault)
+    status, tables = read_sealed(runs_folder / run.run_id, {"answers.parquet": schemas.RUN_ANSWERS})
+    rows = tables["answers.parquet"].to_pylist() if status.is_ok else []
     return _Asked(run, status.accelerator_s, [{**row, "text": _stopped(row)} for row in rows])
 
 

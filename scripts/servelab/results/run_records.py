@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from servelab.results.checks import Evidence, check_run
 from servelab.results.physical_limit import limit_of_run
 from servelab.study.study import Study
 
+_REQUESTS, _TELEMETRY = "requests.parquet", "telemetry.parquet"
 Figures = dict[str, list[dict[str, Any]]]
 """Rows of each of a run's tables, without study, run_id, workload and start; empty for a run that failed.
 
@@ -31,9 +33,22 @@ and the one of `servelab.results.physical_limit`.
 """
 
 
-def incomplete(folder: Path, error: Exception | str) -> ServelabError:
-    """The error for a run folder that cannot be read."""
-    return ServelabError(f"{folder}: not a complete run ({error}); run again, and it is set aside")
+def read_sealed(folder: Path, tables: Mapping[str, pa.Schema]) -> tuple[RunStatus, dict[str, pa.Table]]:
+    """Status and tables of a run; `tables` is file → schema. Only telemetry may be missing.
+
+    `ServelabError` if a file is missing, cannot be read, or is not that of the run's seal.
+    """
+    try:
+        content = (folder / "status.json").read_bytes()
+        status = RunStatus.parse(content, folder / "status.json")
+        there = [name for name in tables if name != _TELEMETRY or (folder / name).exists()]
+        files = {name: (folder / name).read_bytes() for name in there}
+        digests = {name: hashlib.sha256(files[name]).hexdigest() if name in files else None for name in tables}
+        if fault := fault_of_digests(content, digests):
+            raise ServelabError(fault)
+        return status, {name: read_bytes(file, tables[name]) for name, file in files.items()}
+    except (OSError, ValueError, pa.ArrowException, ServelabError) as error:
+        raise ServelabError(f"{folder}: not a complete run ({error}); run again, and it is set aside") from None
 
 
 def read_run(study: Study, workload: str, spec: RunSpec, folder: Path) -> tuple[RunStatus, RunData]:
@@ -41,26 +56,11 @@ def read_run(study: Study, workload: str, spec: RunSpec, folder: Path) -> tuple[
 
     `ServelabError` if a file is missing, cannot be read, or is not that of the run's seal.
     """
-    try:
-        content, requests = ((folder / name).read_bytes() for name in ("status.json", "requests.parquet"))
-        telemetry = folder / "telemetry.parquet"
-        sampled = telemetry.read_bytes() if telemetry.exists() else None
-        status = RunStatus.parse(content, folder / "status.json")
-        digests = {"requests.parquet": _sha256(requests), "telemetry.parquet": _sha256(sampled)}
-        if fault := fault_of_digests(content, digests):
-            raise ServelabError(fault)
-        records = read_bytes(requests, schemas.RUN_REQUESTS)
-        samples = None if sampled is None else read_bytes(sampled, schemas.TELEMETRY)
-    except (OSError, ValueError, pa.ArrowException, ServelabError) as error:
-        raise incomplete(folder, error) from None
+    status, tables = read_sealed(folder, {_REQUESTS: schemas.RUN_REQUESTS, _TELEMETRY: schemas.TELEMETRY})
     price = study.hardware.price_per_accelerator_hour
     price = None if price is None else price * spec.hardware.count
     capacity = capacity_values(spec.capacity, status.steps)
-    return status, RunData(records, study.slos_of(workload), samples, price, capacity)
-
-
-def _sha256(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.sha256(content).hexdigest()
+    return status, RunData(tables[_REQUESTS], study.slos_of(workload), tables.get(_TELEMETRY), price, capacity)
 
 
 def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> Figures:

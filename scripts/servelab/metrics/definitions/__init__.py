@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -198,6 +198,17 @@ def request_metric(tag: str) -> Callable[[OfRequests], OfRequests]:
         return of_requests
 
     return register
+
+
+def round_metrics(values: Mapping[str, Callable[[Round], float | None]]) -> None:
+    """Registers metrics that have one value a round, by their names; a value of None is no observation."""
+    for tag, value in values.items():
+        metric(tag)(partial(_observed, value))
+
+
+def _observed(value: Callable[[Round], float | None], data: Round) -> Observations:
+    found = value(data)
+    return np.array([] if found is None else [found], dtype=float)
 
 
 def slo_metrics() -> list[str]:

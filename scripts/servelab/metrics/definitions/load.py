@@ -4,70 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from servelab.metrics.definitions import METRICS, Observations, Round, metric, request_metric
+from servelab.metrics.definitions import METRICS, Observations, Round, metric, request_metric, round_metrics
 from servelab.metrics.tables.io import RecordArray, arrived, known, present
 
 
-def per_second(amount: float, seconds: float) -> Observations:
-    """One observation; 0 if nothing was served, whatever the time."""
-    return np.array([amount / seconds if amount else 0.0])
+def per_second(amount: float, seconds: float) -> float:
+    """An amount per second; 0 if nothing was served, whatever the time."""
+    return float(amount / seconds) if amount else 0.0
 
 
-@metric("duration_s")
-def _duration_s(data: Round) -> Observations:
-    return np.array([data.duration_s])
+def _mean_output_tokens(data: Round) -> float | None:
+    lengths = present(data.successes["output_tokens"])
+    return float(lengths.mean()) if lengths.size else None
 
 
-@metric("requests_per_s")
-def _requests_per_s(data: Round) -> Observations:
-    return per_second(len(data.successes), data.duration_s)
-
-
-@metric("input_tokens_per_s")
-def _input_tokens_per_s(data: Round) -> Observations:
-    return per_second(np.nansum(data.successes["input_tokens"]), data.duration_s)
-
-
-@metric("output_length_tokens")
-def _output_length_tokens(data: Round) -> Observations:
-    lengths = data.successes["output_tokens"]
-    return np.array([np.nanmean(lengths)]) if np.isfinite(lengths).any() else np.array([])
-
-
-@metric("output_tokens_per_s")
-def _output_tokens_per_s(data: Round) -> Observations:
-    return per_second(data.output_tokens, data.duration_s)
-
-
-@metric("total_tokens_per_s")
-def _total_tokens_per_s(data: Round) -> Observations:
-    return per_second(data.tokens, data.duration_s)
-
-
-@metric("peak_output_tokens_per_s")
-def _peak_output_tokens_per_s(data: Round) -> Observations:
+def _peak_output_tokens_per_s(data: Round) -> float:
     times, tokens = data.output_token_events
     if not len(times):
-        return np.array([0.0])
+        return 0.0
     count = max(1, int(data.duration_s))
     seconds = data.duration_s / count
     buckets = np.clip(((times - data.start_s) / seconds).astype(int), 0, count - 1)
-    return np.array([np.bincount(buckets, weights=tokens).max() / seconds])
-
-
-@metric("success_rate")
-def _success_rate(data: Round) -> Observations:
-    return np.array([len(data.successes) / len(data.requests)])
-
-
-@metric("goodput_per_s")
-def _goodput_per_s(data: Round) -> Observations:
-    return per_second(_good_requests(data), data.duration_s) if data.slos else np.empty(0)
-
-
-@metric("slo_attainment")
-def _slo_attainment(data: Round) -> Observations:
-    return np.array([_good_requests(data) / len(data.requests)]) if data.slos else np.empty(0)
+    return float(np.bincount(buckets, weights=tokens).max() / seconds)
 
 
 def _good_requests(data: Round) -> int:
@@ -80,34 +38,10 @@ def _good_requests(data: Round) -> int:
     return int(good.sum())
 
 
-@metric("cost_per_million_tokens")
-def _cost_per_million_tokens(data: Round) -> Observations:
-    return _per_million(data, data.tokens)
-
-
-@metric("cost_per_million_output_tokens")
-def _cost_per_million_output_tokens(data: Round) -> Observations:
-    return _per_million(data, data.output_tokens)
-
-
-def _per_million(data: Round, tokens: float) -> Observations:
+def _per_million(data: Round, tokens: float) -> float | None:
     if data.price_per_hour is None or tokens <= 0:
-        return np.empty(0)
-    return np.array([data.price_per_hour * data.duration_s / 3600 / tokens * 1e6])
-
-
-@metric("capacity_per_s")
-def _capacity_per_s(data: Round) -> Observations:
-    return _found(data, "capacity_per_s")
-
-
-@metric("capacity_in_flight")
-def _capacity_in_flight(data: Round) -> Observations:
-    return _found(data, "capacity_in_flight")
-
-
-def _found(data: Round, tag: str) -> Observations:
-    return np.array([data.capacity[tag]] if tag in data.capacity else [])
+        return None
+    return data.price_per_hour * data.duration_s / 3600 / tokens * 1e6
 
 
 @request_metric("ttft_ms")
@@ -168,31 +102,9 @@ def is_open_loop(requests: RecordArray) -> bool:
     return len(requests) > 1 and bool(counts.max(initial=1) < len(requests) / 2)
 
 
-@metric("concurrency")
-def _concurrency(data: Round) -> Observations:
-    return per_second(float(np.nansum(e2el_ms(data.streamed))) / 1000, data.duration_s)
-
-
-@metric("peak_concurrency")
-def _peak_concurrency(data: Round) -> Observations:
-    return np.array([data.in_flight.counts.max(initial=0)])
-
-
-@metric("request_rate_asked_per_s")
-def _request_rate_asked_per_s(data: Round) -> Observations:
-    return _rate(data, data.requests["scheduled_s"])
-
-
-@metric("request_rate_sent_per_s")
-def _request_rate_sent_per_s(data: Round) -> Observations:
-    return _rate(data, present(data.requests["sent_s"]))
-
-
-def _rate(data: Round, times: Observations) -> Observations:
+def _rate(data: Round, times: Observations) -> float | None:
     span = float(times.max() - times.min()) if len(times) > 1 else 0.0
-    if not is_open_loop(data.requests) or span == 0:
-        return np.empty(0)
-    return per_second(len(times) - 1, span)
+    return per_second(len(times) - 1, span) if span and is_open_loop(data.requests) else None
 
 
 @metric("schedule_delay_ms")
@@ -201,3 +113,27 @@ def _schedule_delay_ms(data: Round) -> Observations:
         return np.empty(0)
     started = known(data.requests, "started_s")
     return np.asarray(1000 * (started["started_s"] - started["scheduled_s"]))
+
+
+round_metrics(
+    {
+        "duration_s": lambda data: data.duration_s,
+        "requests_per_s": lambda data: per_second(len(data.successes), data.duration_s),
+        "input_tokens_per_s": lambda data: per_second(data.tokens - data.output_tokens, data.duration_s),
+        "output_length_tokens": _mean_output_tokens,
+        "output_tokens_per_s": lambda data: per_second(data.output_tokens, data.duration_s),
+        "total_tokens_per_s": lambda data: per_second(data.tokens, data.duration_s),
+        "peak_output_tokens_per_s": _peak_output_tokens_per_s,
+        "success_rate": lambda data: len(data.successes) / len(data.requests),
+        "goodput_per_s": lambda data: per_second(_good_requests(data), data.duration_s) if data.slos else None,
+        "slo_attainment": lambda data: _good_requests(data) / len(data.requests) if data.slos else None,
+        "cost_per_million_tokens": lambda data: _per_million(data, data.tokens),
+        "cost_per_million_output_tokens": lambda data: _per_million(data, data.output_tokens),
+        "capacity_per_s": lambda data: data.capacity.get("capacity_per_s"),
+        "capacity_in_flight": lambda data: data.capacity.get("capacity_in_flight"),
+        "concurrency": lambda data: per_second(float(np.nansum(e2el_ms(data.streamed))) / 1000, data.duration_s),
+        "peak_concurrency": lambda data: data.in_flight.counts.max(initial=0),
+        "request_rate_asked_per_s": lambda data: _rate(data, data.requests["scheduled_s"]),
+        "request_rate_sent_per_s": lambda data: _rate(data, present(data.requests["sent_s"])),
+    }
+)

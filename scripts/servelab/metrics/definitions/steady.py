@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from servelab.metrics.definitions import METRICS, Observations, Round, metric
+from servelab.metrics.definitions import METRICS, Observations, Round, metric, round_metrics
 from servelab.metrics.definitions.load import e2el_ms, per_second
 from servelab.metrics.tables.io import RecordArray, mean, present
 
@@ -65,30 +65,18 @@ def _input_tokens(data: Round, window: Window) -> float:
     return float(np.nansum(data.successes["input_tokens"][window.holds(read)]))
 
 
-@metric("steady_duration_s")
-def _steady_duration_s(data: Round) -> Observations:
+def _rate(amount: Callable[[Round, Window], float], data: Round) -> float | None:
     window = steady_window(data)
-    return np.array([window.seconds]) if window else np.empty(0)
+    return per_second(amount(data, window), window.seconds) if window else None
 
 
-@metric("steady_requests_per_s")
-def _steady_requests_per_s(data: Round) -> Observations:
-    return _rate(data, lambda window: len(_ended(data.successes, window)))
-
-
-@metric("steady_output_tokens_per_s")
-def _steady_output_tokens_per_s(data: Round) -> Observations:
-    return _rate(data, lambda window: _output_tokens(data, window))
-
-
-@metric("steady_total_tokens_per_s")
-def _steady_total_tokens_per_s(data: Round) -> Observations:
-    return _rate(data, lambda window: _input_tokens(data, window) + _output_tokens(data, window))
-
-
-def _rate(data: Round, amount: Callable[[Window], float]) -> Observations:
-    window = steady_window(data)
-    return per_second(amount(window), window.seconds) if window else np.empty(0)
+_AMOUNTS: dict[str, Callable[[Round, Window], float]] = {
+    "requests": lambda data, window: len(_ended(data.successes, window)),
+    "output_tokens": _output_tokens,
+    "total_tokens": lambda data, window: _input_tokens(data, window) + _output_tokens(data, window),
+}
+round_metrics({f"steady_{name}_per_s": partial(_rate, amount) for name, amount in _AMOUNTS.items()})
+round_metrics({"steady_duration_s": lambda data: window.seconds if (window := steady_window(data)) else None})
 
 
 def _register_latency(tag: str) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from servelab.metrics.definitions import Observations, Round, metric
+from servelab.metrics.definitions import Round, round_metrics
 from servelab.metrics.tables.io import Floats, RecordArray, known, maximum
 
 
@@ -46,34 +46,31 @@ def cached_share(successes: RecordArray, telemetry: RecordArray) -> float | None
     return max(shares, default=None)
 
 
-@metric("cached_input_percent")
-def _cached_input_percent(data: Round) -> Observations:
+def _cached_input_percent(data: Round) -> float | None:
     share = cached_share(data.successes, data.telemetry)
-    return np.array([] if share is None else [100 * share])
+    return None if share is None else 100 * share
 
 
-@metric("draft_acceptance_percent")
-def _draft_acceptance_percent(data: Round) -> Observations:
+def _draft_acceptance_percent(data: Round) -> float | None:
     drafted, accepted = (
         increase(data.telemetry, name) for name in ("draft_tokens_total", "accepted_draft_tokens_total")
     )
     if drafted and accepted is not None:
-        return np.array([100 * accepted / drafted])
+        return 100 * accepted / drafted
     return _mean(100 * during_load(data.telemetry, "draft_accepted_fraction"))
 
 
-@metric("draft_accepted_length_tokens")
-def _draft_accepted_length_tokens(data: Round) -> Observations:
+def _draft_accepted_length_tokens(data: Round) -> float | None:
     drafts, accepted = (increase(data.telemetry, name) for name in ("drafts_total", "accepted_draft_tokens_total"))
     if drafts and accepted is not None:
-        return np.array([1 + accepted / drafts])
+        return 1 + accepted / drafts
     return _mean(during_load(data.telemetry, "accepted_length_tokens"))
 
 
-def _mean(readings: Observations) -> Observations:
+def _mean(readings: Floats) -> float | None:
     """The mean of the readings above 0; none without any: a server that drafts nothing may print 0."""
     drafted = readings[readings > 0]
-    return np.array([drafted.mean()]) if drafted.size else drafted
+    return float(drafted.mean()) if drafted.size else None
 
 
 _LONGEST_GAP_S = 10.0
@@ -81,24 +78,9 @@ _FEWEST_GAPS = 4
 """Power is not known if there are fewer intervals between readings in a round, or if one is longer than the above."""
 
 
-@metric("energy_per_output_token_j")
-def _energy_per_output_token_j(data: Round) -> Observations:
-    return _per(data.output_tokens, data)
-
-
-@metric("energy_per_token_j")
-def _energy_per_token_j(data: Round) -> Observations:
-    return _per(data.tokens, data)
-
-
-@metric("mean_power_w")
-def _mean_power_w(data: Round) -> Observations:
-    return _per(data.duration_s, data)
-
-
-def _per(amount: float, data: Round) -> Observations:
+def _per(amount: float, data: Round) -> float | None:
     joules = _joules(data)
-    return np.array([joules / amount] if joules is not None and amount > 0 else [])
+    return joules / amount if joules is not None and amount > 0 else None
 
 
 @lru_cache(maxsize=16)
@@ -148,3 +130,15 @@ def _by_power(rows: RecordArray, start_s: float, end_s: float) -> float | None:
         return None
     at = np.concatenate([[start_s], times[(times > start_s) & (times < end_s)], [end_s]])
     return float(np.trapezoid(np.interp(at, times, watts), at))
+
+
+round_metrics(
+    {
+        "cached_input_percent": _cached_input_percent,
+        "draft_acceptance_percent": _draft_acceptance_percent,
+        "draft_accepted_length_tokens": _draft_accepted_length_tokens,
+        "energy_per_output_token_j": lambda data: _per(data.output_tokens, data),
+        "energy_per_token_j": lambda data: _per(data.tokens, data),
+        "mean_power_w": lambda data: _per(data.duration_s, data),
+    }
+)

@@ -50,6 +50,9 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 PADDING = {"left": 20, "right": 20, "top": 6, "bottom": 6}
 """Space for browsers that have none of these fonts and use a wider one."""
 
+VEGA_LITE = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
+"""The version that draws the charts, as vl-convert names it."""
+
 EXTRAPOLATED = "*"
 EXTRAPOLATED_KEY = "* extrapolated: one deployment × as many as fit on a node; nothing that large was run"
 
@@ -62,6 +65,7 @@ MOST_ROWS = 24
 
 Reads = Literal["proof", "search", "curves", "series"]
 Section = Literal["answer", "tried", "loads", "time"]
+Build = Callable[[pd.DataFrame], AnyChart | None]
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,28 @@ class Chart:
     """A chart.
 
     `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, the
-    `curves`, or the `series` over time of the compared runs. `section` is the report's section. `build` gets the rows
-    with at least `columns`, and gives None if they show nothing.
+    `curves`, or the `series` over time of the compared runs. `section` is the report's section. `build` gets its rows,
+    and gives None if they show nothing.
     """
 
     name: str
     reads: Reads
     section: Section
     caption: str
-    columns: tuple[str, ...]
-    build: Callable[[pd.DataFrame], AnyChart | None]
+    build: Build
 
 
 CHARTS: Registry[Chart] = Registry("chart")
+
+
+def chart(name: str, reads: Reads, section: Section, caption: str) -> Callable[[Build], Build]:
+    """Registers the decorated function as the one that builds this chart."""
+
+    def register(build: Build) -> Build:
+        CHARTS.register(name, Chart(name, reads, section, caption, build))
+        return build
+
+    return register
 
 
 def rows(labels: Sequence[str]) -> alt.Y:
@@ -175,10 +188,6 @@ def _lines(sentences: Sequence[str]) -> list[str]:
 
 
 CHARTS.load(__name__)
-
-
-VEGA_LITE = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
-"""The version that draws the charts, as vl-convert names it."""
 
 
 @cache

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.yaml_file import figure, mark
-from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, kind_channels
+from servelab.report.charts import BLUE, GREY, INK, VERMILLION, AnyChart, chart, finish, kind_channels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
@@ -42,14 +42,15 @@ _NAMES = {"baseline": "Baseline", "winner": "Winner"}
 _INTERVAL = ("total_tokens_per_s_ci95_low", "total_tokens_per_s_ci95_high")
 
 
-def build(frame: pd.DataFrame) -> AnyChart | None:
+@chart("curves", "curves", "loads", "By load; vertical lines are 95 % intervals, dashed ones limits on latency.")
+def _curves(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each curve and figure, with the load to the right; a vertical line is a 95 % interval over starts.
 
     A dashed line is a limit, from the columns of `with_limits`. A 99th percentile without one is not drawn, nor is a
     point without figures, because it failed or because a lower rate saturated the server.
     """
     rows = _points(frame[frame["outcome"] == "ok"])
-    panels = []
+    panels: list[AnyChart] = []
     for curve, of_curve in rows.groupby("curve", sort=False):
         for column, title in SHOWN.items():
             limits = _limits(of_curve, column)
@@ -73,7 +74,8 @@ def build(frame: pd.DataFrame) -> AnyChart | None:
     return finish(alt.vconcat(*panels, spacing=16), rows["validity"]) if panels else None
 
 
-def build_users(frame: pd.DataFrame) -> AnyChart | None:
+@chart("users", "curves", "loads", "Each user's speed against the device's, load by load: up and right is better.")
+def _users(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each curve; a line joins the points of a configuration in the order of their loads.
 
     A user's tokens/s are 1000 / mean TPOT in ms. A point without figures or without a TPOT is not drawn.
@@ -87,7 +89,7 @@ def build_users(frame: pd.DataFrame) -> AnyChart | None:
     rows["name"] = point_names(rows, {USER: "tokens/s per user", DEVICE: "total tokens/s per accelerator"})
     loads = ["" if kind == "Other" else f"{level:g}" for kind, level in zip(rows["kind"], rows["level"], strict=True)]
     rows = rows.assign(x=rows[USER], y=rows[DEVICE], label=[*map("".join, zip(loads, rows["mark"], strict=True))])
-    panels = []
+    panels: list[AnyChart] = []
     for curve, of_curve in rows.groupby("curve", sort=False):
         x = alt.X("x:Q", title=f"{curve}: output tokens/s per user", scale=alt.Scale(zero=False, padding=12))
         y = alt.Y("y:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(padding=10))
@@ -171,8 +173,9 @@ def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart
     )
 
 
-def _sized(layers: alt.LayerChart) -> alt.LayerChart:
-    return layers.properties(width=WIDTH, height=HEIGHT)
+def _sized(layers: alt.LayerChart) -> AnyChart:
+    sized: AnyChart = layers.properties(width=WIDTH, height=HEIGHT)
+    return sized
 
 
 def _limit_lines(limits: Mapping[str, float], title: str) -> list[alt.Chart]:
@@ -184,28 +187,3 @@ def _limit_lines(limits: Mapping[str, float], title: str) -> list[alt.Chart]:
         base.mark_rule(color=INK, strokeDash=[5, 4]).encode(y=y),
         text.encode(x=alt.value(4), y=y, text="text:N"),
     ]
-
-
-_PLACE = ("curve", "load", "level", "stage", "candidate", "outcome", "validity")
-CHARTS.register(
-    "curves",
-    Chart(
-        name="curves",
-        reads="curves",
-        section="loads",
-        caption="By load; vertical lines are 95 % intervals, dashed ones limits on latency.",
-        columns=(*_PLACE, *SHOWN, *_INTERVAL, *LIMIT_COLUMNS),
-        build=build,
-    ),
-)
-CHARTS.register(
-    "users",
-    Chart(
-        name="users",
-        reads="curves",
-        section="loads",
-        caption="Each user's speed against the device's, load by load: up and right is better.",
-        columns=(*_PLACE, "accelerators", "total_tokens_per_s", *_INTERVAL, "tpot_ms_mean"),
-        build=build_users,
-    ),
-)

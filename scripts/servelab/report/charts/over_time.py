@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from servelab.report.charts import CHARTS, SIDE_OF, SIDES, AnyChart, Chart, finish, kind_channels
+from servelab.report.charts import SIDE_OF, SIDES, AnyChart, chart, finish, kind_channels
 
 PANELS = {
     "requests_in_flight": ("Requests in flight", 1.0),
@@ -56,7 +56,10 @@ def _pieces(rows: pd.DataFrame) -> pd.DataFrame:
     return joined.melt(id_vars="time_s", var_name="metric", value_name="value").assign(**shared)
 
 
-def build(frame: pd.DataFrame) -> AnyChart | None:
+@chart(
+    "over_time", "series", "time", "The deciding workload, mean over a run's devices; a line for each round, 3 at most."
+)
+def _over_time(frame: pd.DataFrame) -> AnyChart | None:
     """Panels in two columns, one line per round, on the first workload of the rows; None without any of `PANELS`."""
     frame = frame[frame["metric"].isin(PANELS) & (frame["round"] < MOST_ROUNDS)]
     if frame.empty:
@@ -70,7 +73,7 @@ def build(frame: pd.DataFrame) -> AnyChart | None:
 
 def _panel(frame: pd.DataFrame, title: str, unit: float) -> AnyChart:
     points = frame.assign(shown=frame["value"].astype(float) / unit)[["side", "round", "time_s", "shown"]].round(3)
-    chart: alt.Chart = (
+    drawn: alt.Chart = (
         alt.Chart(points)
         .mark_line(strokeWidth=1.5, opacity=0.8, point=alt.OverlayMarkDef(size=14))
         .encode(
@@ -80,17 +83,4 @@ def _panel(frame: pd.DataFrame, title: str, unit: float) -> AnyChart:
             detail="round:N",
         )
     )
-    return chart.properties(width=WIDTH, height=HEIGHT, title=alt.Title(title, fontSize=12, fontWeight="normal"))
-
-
-CHARTS.register(
-    "over_time",
-    Chart(
-        name="over_time",
-        reads="series",
-        section="time",
-        caption="The deciding workload, mean over a run's devices; a line for each round, 3 at most.",
-        columns=COLUMNS,
-        build=build,
-    ),
-)
+    return drawn.properties(width=WIDTH, height=HEIGHT, title=alt.Title(title, fontSize=12, fontWeight="normal"))

@@ -11,14 +11,13 @@ import pandas as pd
 from servelab.core.yaml_file import figure, mark, percent
 from servelab.report.charts import (
     BLUE,
-    CHARTS,
     GREY,
     INK,
     PLOT_WIDTH,
     SIDE_OF,
     AnyChart,
-    Chart,
     axis_title,
+    chart,
     finish,
     kind_channels,
     rows,
@@ -76,7 +75,8 @@ def _workload_rows(
     )
 
 
-def build(frame: pd.DataFrame) -> AnyChart | None:
+@chart("proof", "proof", "answer", "Each pair from baseline to optimized; the bar is the mean's 95 % interval.")
+def _proof(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each workload; None if baseline and winner were compared on none."""
     if frame.empty:
         return None
@@ -134,15 +134,4 @@ def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChar
 COLUMNS = (
     *("workload", "title", "label", "metric", "basis", "baseline", "value"),
     *("change_percent", "low", "high", "promised", "validity", "baseline_validity"),
-)
-CHARTS.register(
-    "proof",
-    Chart(
-        name="proof",
-        reads="proof",
-        section="answer",
-        caption="Each pair from baseline to optimized; the bar is the mean's 95 % interval.",
-        columns=COLUMNS,
-        build=build,
-    ),
 )

@@ -11,7 +11,6 @@ from servelab.core.yaml_file import figure, mark
 from servelab.metrics.definitions import METRICS
 from servelab.report.charts import (
     BLUE,
-    CHARTS,
     EXTRAPOLATED,
     GREY,
     INK,
@@ -20,8 +19,8 @@ from servelab.report.charts import (
     SKY,
     VERMILLION,
     AnyChart,
-    Chart,
     axis_title,
+    chart,
     finish,
     is_extrapolated,
     kind_channels,
@@ -32,7 +31,8 @@ from servelab.report.charts import (
 ROLES = {"Baseline": (GREY, "square"), "Kept after its stage": (BLUE, "diamond"), "Other": (SKY, "circle")}
 
 
-def build(frame: pd.DataFrame) -> AnyChart | None:
+@chart("tried", "search", "tried", "The best first; lines are 95 % intervals.")
+def _tried(frame: pd.DataFrame) -> AnyChart | None:
     """A row for each candidate and workload, once; candidates without figures are the last.
 
     Of more than `MOST_ROWS` the best are drawn, and the axis title says so. None if nothing was tried.
@@ -89,20 +89,3 @@ def _text(record: dict[Any, Any]) -> str:
     extrapolated = EXTRAPOLATED if is_extrapolated(record) else ""
     verdict = "" if record["is_incumbent"] or pd.isna(record["verdict"]) else f" · {record['verdict']}"
     return f"{figure(record['objective_value'])}{extrapolated}{mark(record['validity'])}{verdict}"
-
-
-CHARTS.register(
-    "tried",
-    Chart(
-        name="tried",
-        reads="search",
-        section="tried",
-        caption="The best first; lines are 95 % intervals.",
-        columns=(
-            *("stage", "stage_title", "candidate", "workload", "run_id", "is_incumbent", "is_winner", "verdict"),
-            *("outcome", "reason", "validity", "accelerators", "accelerators_per_node", "objective", "objective_per"),
-            *("objective_value", "objective_ci95_low", "objective_ci95_high"),
-        ),
-        build=build,
-    ),
-)

@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import altair as alt
 import pandas as pd
 import vl_convert
 
-from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
-from servelab.report.charts import CHARTS, AnyChart, Chart
+from servelab.report.charts import CHARTS, VEGA_LITE, Chart
 from servelab.report.charts.curves import with_limits
 from servelab.report.charts.over_time import series_rows
 from servelab.report.charts.proof import proof_rows
@@ -89,18 +88,13 @@ def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
 
 
 def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Path]) -> None:
-    """Builds the chart and writes each file whole or not at all; none of a chart that shows nothing.
-
-    `ConfigError` names missing columns.
-    """
-    missing = [column for column in chart.columns if column not in frame]
-    if missing:
-        raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
+    """Builds the chart and writes each file whole or not at all; none of a chart that shows nothing."""
     with alt.data_transformers.disable_max_rows():
-        built = chart.build(frame[list(chart.columns)])
+        built = chart.build(frame)
         if built is None:
             return
-        spec, svg = drawing(built)
+        spec = built.to_dict()
+    svg = with_titles(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))
     contents: dict[FileFormat, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),
@@ -109,12 +103,6 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     for file_format, path in outputs.items():
         with replacing(path) as temporary:
             temporary.write_bytes(contents[file_format]())
-
-
-def drawing(chart: AnyChart) -> tuple[dict[str, Any], str]:
-    """The Vega-Lite description of a chart, and its SVG."""
-    spec = chart.to_dict()
-    return spec, with_titles(vl_convert.vegalite_to_svg(spec, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2])))
 
 
 def with_titles(svg: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,8 +13,15 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
 from servelab.metrics.tables.schemas import COMPARISON
-from servelab.report.compare.facts import NOT_RECORDED, FactDifference, blocking, differences
-from servelab.report.compare.sides import JudgedRun, StudyRun, StudySide
+from servelab.report.compare.sides import (
+    NOT_RECORDED,
+    FactDifference,
+    JudgedRun,
+    StudyRun,
+    StudySide,
+    blocking,
+    differences,
+)
 from servelab.search.decide import StartNoise
 from servelab.search.verdict import judge, machine_changes, noise_of_sides
 from servelab.study.project import SearchedStudy
@@ -29,12 +37,10 @@ class RunPair:
 
     a: StudyRun | None
     b: StudyRun | None
-    differences: list[FactDifference]
-    """Fields in which the two differ; for one alone, its differences from the most similar run of the other study."""
-    blocking: list[FactDifference]
+    differences: Sequence[FactDifference] = ()
+    """Fields in which the two differ."""
+    blocking: Sequence[FactDifference] = ()
     """Those of the differences that make the two not comparable."""
-    nearest: StudyRun | None = None
-    """For one alone, the most similar run."""
 
     @property
     def runs(self) -> list[StudyRun]:
@@ -97,43 +103,27 @@ def pair_runs(a: Sequence[StudyRun], b: Sequence[StudyRun], *, answers: bool = F
     Of the others, runs with the same candidate's name and workload form pairs, and the rest have no counterpart.
     `answers` may also differ in their configuration.
     """
-    possible = [_pair(run, other, answers) for run in a for other in b]
+    possible = []
+    for run, other in product(a, b):
+        facts = differences(run.facts, other.facts)
+        possible.append(RunPair(run, other, facts, blocking(facts, answers=answers)))
     comparable = sorted((pair for pair in possible if not pair.blocking), key=lambda pair: len(pair.differences))
-    found = _each_once([*comparable, *(pair for pair in possible if _is_namesake(pair, answers))])
-    taken = {id(run) for pair in found for run in pair.runs}
-    found += [_alone(run, None, possible) for run in a if id(run) not in taken]
-    found += [_alone(None, run, possible) for run in b if id(run) not in taken]
-    order = {id(run): position for position, run in enumerate([*a, *b])}
+    left = {id(run): run for run in (*a, *b)}
+    order = {each: position for position, each in enumerate(left)}
+    found = []
+    for pair in (*comparable, *(pair for pair in possible if _is_namesake(pair, answers))):
+        if left.keys() >= {id(pair.a), id(pair.b)}:
+            found.append(pair)
+            for run in pair.runs:
+                left.pop(id(run), None)
+    of_a = set(map(id, a))
+    found += [RunPair(run, None) if each in of_a else RunPair(None, run) for each, run in left.items()]
     return sorted(found, key=lambda pair: order[id(pair.runs[0])])
-
-
-def _pair(a: StudyRun, b: StudyRun, answers: bool) -> RunPair:
-    found = differences(a.facts, b.facts)
-    return RunPair(a, b, found, blocking(found, answers=answers))
 
 
 def _is_namesake(pair: RunPair, answers: bool) -> bool:
     a, b = pair.both
     return a.workload == b.workload and (answers or bool(a.labels.keys() & b.labels.keys()))
-
-
-def _each_once(pairs: Sequence[RunPair]) -> list[RunPair]:
-    """The pairs in order, without those that share a run with an earlier pair."""
-    taken: set[int] = set()
-    kept = []
-    for pair in pairs:
-        if taken.isdisjoint(map(id, pair.both)):
-            taken |= set(map(id, pair.both))
-            kept.append(pair)
-    return kept
-
-
-def _alone(a: StudyRun | None, b: StudyRun | None, possible: Sequence[RunPair]) -> RunPair:
-    alike = [pair for pair in possible if pair.a is a or pair.b is b]
-    if not alike:
-        return RunPair(a, b, [], [])
-    like = min(alike, key=lambda pair: (len(pair.blocking), len(pair.differences)))
-    return RunPair(a, b, like.differences, like.blocking, nearest=like.b if a else like.a)
 
 
 def noise_by_workload(a: StudySide, b: StudySide, metric: str, basis: Basis) -> dict[str, StartNoise]:
@@ -161,7 +151,7 @@ def _other_model(a: StudySide, b: StudySide) -> str | None:
 
 def _judged(a: StudySide, pair: RunPair, noise: Mapping[str, StartNoise], refused: str | None = None) -> JudgedPair:
     if pair.a is None or pair.b is None:
-        return JudgedPair(pair, ONLY["a" if pair.a else "b"], _why_alone(pair))
+        return JudgedPair(pair, ONLY["a" if pair.a else "b"], f"{'b' if pair.a else 'a'} has none like it")
     if refused or pair.blocking:
         why = refused or "not comparable because of " + "; ".join(each.text for each in pair.blocking)
         return JudgedPair(pair, "not comparable", why)
@@ -176,14 +166,6 @@ def _judged(a: StudySide, pair: RunPair, noise: Mapping[str, StartNoise], refuse
     study = cast(SearchedStudy, a.study)
     of_starts = None if any(map(has_logs, pair.both)) else noise[pair.a.workload]
     return JudgedPair(pair, *judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts))
-
-
-def _why_alone(pair: RunPair) -> str:
-    other = "b" if pair.a else "a"
-    if pair.nearest is None:
-        return f"{other} has no run at all"
-    texts = "; ".join(each.text for each in pair.blocking) or "nothing, but already has a counterpart"
-    return f"{other} has none like it; the nearest, {pair.nearest.label} on {pair.nearest.workload}, differs in {texts}"
 
 
 def _definition(pair: RunPair, metric: str) -> str | None:

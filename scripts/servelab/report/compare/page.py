@@ -32,11 +32,12 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
     pairs = table[table["is_objective"]]
     same = pairs[pairs["kind"] == "configuration"]
     answers = pairs[pairs["kind"] == "answer"]
-    links = _Links(a, b, folder)
+    runs = [("a", run) for run in a.runs] + [("b", run) for run in b.runs]
+    links = {(side, run.run_id): f"{_link(run.link, folder)}/" for side, run in runs if run.link}
     label = metric_label(*a.study.objective.metric_and_basis)
     rest = table[~table["is_objective"]]
     sections = [
-        Section("The two studies", _studies(a, b, links)),
+        Section("The two studies", _studies(a, b, folder)),
         Section(
             "What each recommends",
             _pairs(answers, label, links),
@@ -68,25 +69,17 @@ def summary(comparison: StudyComparison) -> str:
     return f"{many}: {', '.join(found) or 'nothing to compare'} ({names})."
 
 
-class _Links:
-    """Addresses relative to the page; empty for a file that does not exist."""
-
-    def __init__(self, a: StudySide, b: StudySide, folder: Path) -> None:
-        self._folder = folder
-        self._runs = {(side, run.run_id): run.link for side, of in (("a", a), ("b", b)) for run in of.runs}
-
-    def run(self, side: str, run_id: str) -> str:
-        """A run's folder."""
-        place = self._runs.get((side, run_id))
-        return f"{self.to(place)}/" if place else ""
-
-    def to(self, path: Path) -> str:
-        """A file."""
-        return os.path.relpath(path, self._folder) if path.exists() else ""
+Links = Mapping[tuple[str, str], str]
+"""Side and run → address of the run's folder, relative to the page."""
 
 
-def _studies(a: StudySide, b: StudySide, links: _Links) -> Table:
-    titles = [Cell(side.study.title, note=side.name, link=links.to(side.folder / "report.html")) for side in (a, b)]
+def _link(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder) if path.exists() else ""
+
+
+def _studies(a: StudySide, b: StudySide, folder: Path) -> Table:
+    reports = [_link(side.folder / "report.html", folder) for side in (a, b)]
+    titles = [Cell(side.study.title, note=side.name, link=to) for side, to in zip((a, b), reports, strict=True)]
     facts = [dict(_facts(side)) for side in (a, b)]
     return Table(
         ["", "a", "b"],
@@ -117,7 +110,7 @@ def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
     yield "Recommended", side.command
 
 
-def _pairs(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
+def _pairs(pairs: pd.DataFrame, label: str, links: Links) -> Table:
     rows = []
     for row in pairs.to_dict("records"):
         good = row["verdict"] == "better" and value_or_none(row["change_ci95_low_percent"]) is not None
@@ -134,7 +127,7 @@ def _pairs(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
     return Table(["Configuration", f"a ({label})", f"b ({label})", "Change", "Verdict", "They differ in"], rows)
 
 
-def _other_metrics(table: pd.DataFrame, links: _Links) -> Table:
+def _other_metrics(table: pd.DataFrame, links: Links) -> Table:
     rows = [
         [
             Cell(metric_label(row["metric"], row["basis"]), note=f"{_names(row)}, {row['workload']}"),
@@ -154,12 +147,12 @@ def _names(row: Record) -> str:
     return f"{one} / {other}"
 
 
-def _side(row: Record, side: str, links: _Links) -> Cell:
+def _side(row: Record, side: str, links: Links) -> Cell:
     run_id = value_or_none(row[f"run_id_{side}"])
     if run_id is None:
         return Cell("–")
     version = f"{row[f'engine_{side}']} {row[f'engine_version_{side}']}"
-    link = links.run(side, run_id)
+    link = links.get((side, run_id), "")
     if row[f"outcome_{side}"] != "ok":
         return Cell(str(row[f"outcome_{side}"]), note=version, link=link)
     value = estimate(row[f"value_{side}"], row[f"ci95_low_{side}"], row[f"ci95_high_{side}"])
