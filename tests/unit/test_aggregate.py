@@ -24,11 +24,6 @@ def frame(candidates, definitions=None, **kwargs):
     return rows.set_index(["candidate", "basis"])
 
 
-def test_the_baseline_is_not_compared_with_itself_nor_with_failures():
-    rows = frame({"baseline": [100.0, 101.0], "winner": "crashed"})
-    assert rows.empty
-
-
 def test_a_stage_is_compared_with_the_baseline_of_its_workload():
     made = [
         stage_rows({"baseline": [100.0, 102.0], "a": [150.0]}, stage="first"),

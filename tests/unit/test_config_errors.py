@@ -105,8 +105,3 @@ def test_missing_file_names_the_nearest(tmp_path):
     (tmp_path / "cpu-smollm2.yaml").write_text("")
     with pytest.raises(ConfigError, match="did you mean `cpu-smollm2`"):
         load_study(tmp_path / "cpu-smolm2.yaml")
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_study_of_the_project_is_valid(file):
-    assert load_project(file, ROOT).study.study == file.stem

@@ -1,18 +1,12 @@
 """The index page: finished studies with their gains, and those that are not finished, as such."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import made_run
 import pytest
 import sample_study
 
 from servelab.report.index_page import index_page
-from servelab.report.page import render_html, render_markdown
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "report.py"
 
 
 @pytest.fixture
@@ -68,17 +62,3 @@ def test_a_study_whose_baseline_won_and_one_within_noise(results):
     file.write_text(json.dumps(recommended))
     cell = rows(results)[sample_study.STUDY][4]
     assert cell.text.startswith("+2.0") and cell.note.startswith("Use this command") and not cell.is_good
-
-
-def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
-    files = {"output": {"html": "results/index.html", "markdown": "results/index.md"}}
-    command = [sys.executable, SCRIPT, "render_index", f"files={json.dumps(files)}", "expected=recorded/x"]
-    subprocess.run(command, cwd=results.parent, check=True)
-    html, markdown = (results / "index.html").read_text(), (results / "index.md").read_text()
-    for text in ("Qwen3-32B on eight NPUs", "not begun"):
-        assert text in html and text in markdown
-    assert "src=" not in html and "<link" not in html and "prefers-color-scheme" in html
-    empty = index_page(tmp_path / "nothing")
-    assert "0 studies with an answer." in render_html(
-        "page.html.j2", {"page": empty}
-    ) and "0 studies" in render_markdown("page.md.j2", {"page": empty})

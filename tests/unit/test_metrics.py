@@ -220,23 +220,6 @@ def test_figures_by_hand():
     )
 
 
-def test_an_event_of_several_tokens_is_one_gap_and_several_tokens():
-    """Two tokens an event, as with speculative decoding: vLLM's `itl` doubles, the time per token does not."""
-    figures = summary([record(output_tokens=6)])
-    assert figures["itl_ms"]["mean"] == pytest.approx(75)
-    assert figures["itl_token_ms"]["mean"] == pytest.approx(150 / 5)
-    assert (figures["itl_ms"]["n"], figures["itl_token_ms"]["n"]) == (2, 5)
-
-
-def test_peak_is_tokens_of_a_second_and_never_below_the_mean():
-    even = [stream(0.0, 1.5, 30)]  # cut after a whole second, neither part would reach the mean of 20
-    assert summary(even)["peak_output_tokens_per_s"]["mean"] == pytest.approx(20)
-    burst = [stream(0.0, 10.0, 10), stream(4.1, 0.8, 80)]  # 80 tokens within the fifth second, one a second else
-    assert summary(burst)["peak_output_tokens_per_s"]["mean"] == pytest.approx(81)
-    packed = [record(output_tokens=99, sent_s=0.0, first_token_s=0.5, last_token_s=0.65, end_s=1.0)]
-    assert summary(packed)["peak_output_tokens_per_s"]["mean"] == pytest.approx(99)  # vLLM counts three events
-
-
 def test_goodput_counts_what_meets_every_limit():
     slow_start = record(first_token_s=1.3)
     one_token = record(output_tokens=1, chunks=1, chunk_gaps_ms=[], last_token_s=1.2)

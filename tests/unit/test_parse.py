@@ -86,16 +86,6 @@ def test_what_a_check_found_is_in_the_candidates_row(stage):
     assert table.loc[second, "validity_note"] == "server restarted: 5 starts of the server for 3 rounds"
 
 
-def test_a_failed_run_has_no_checks(stage):
-    _, plan, runs = stage
-    failed = plan.candidates[1].runs[0].run_id
-    write(runs / failed, [], outcome="failed", reason="crashed", message="the telling line", success_rate=0.0)
-    tables = parsed(stage)
-    row = tables["table"].set_index("run_id").loc[failed]
-    assert row["outcome"] == "failed" and pd.isna(row["validity"])
-    assert failed not in set(tables["checks"]["run_id"]) | set(tables["metrics"]["run_id"])
-
-
 @pytest.fixture
 def incumbent(stage):
     """Writes the runs of the incumbent, three server starts, and returns its row and the tables."""

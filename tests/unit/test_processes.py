@@ -112,28 +112,6 @@ def test_killed_warden_is_an_outage_and_leaves_nothing(start, tmp_path):
     assert is_gone(process.pid)
 
 
-def test_what_escapes_while_a_killed_warden_is_cleared_up_ends_too(start, tmp_path, monkeypatch):
-    """The kernel kills the command only after its warden; its child comes to this process when others were listed."""
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    code = f"import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', {deaf!r}])"
-    process = start(f"{code}; open(sys.argv[1], 'w').write(f'{{child.pid}} '); time.sleep(600)", str(tmp_path / "pid"))
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith(" "))
-    child = int((tmp_path / "pid").read_text())
-    listed = psutil.Process.children
-
-    def listed_before_the_command_died(self, recursive=False):
-        found = listed(self, recursive)
-        if not recursive and child not in [one.pid for one in found]:
-            until(lambda: is_dead(process.pid))
-        return found
-
-    monkeypatch.setattr(psutil.Process, "children", listed_before_the_command_died)
-    psutil.Process(process.pid).parent().kill()
-    with pytest.raises(Outage):
-        process.wait(30)
-    assert is_gone(child)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_end_of_the_asker_ends_all(number, tmp_path):
     asker = f"""
@@ -151,15 +129,6 @@ time.sleep(600)
         pid = escaped(tmp_path / "pid")
         running.send_signal(number)
     until(lambda: is_dead(pid) and is_dead(server))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signal_to_the_warden_ends_the_tree(number, start, tmp_path):
-    process = start(STUBBORN, str(tmp_path / "pid"), grace_s=0.2)
-    pid = escaped(tmp_path / "pid")
-    psutil.Process(process.pid).parent().send_signal(number)
-    assert process.wait(30) == -signal.SIGKILL
-    assert is_gone(pid)
 
 
 def test_kept_descriptors_are_the_wardens_alone(start, tmp_path):

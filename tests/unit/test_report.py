@@ -213,18 +213,6 @@ def test_every_figure_of_a_run_that_is_not_valid_is_marked_and_no_other(study):
     assert baselines == {"sharegpt": "", "short-128x4": "†", "very-long-32000x100": ""}
 
 
-def test_a_suspect_answer_is_marked(study):
-    changed = [each | {"validity": "suspect"} for each in sample_study.proof()["workloads"]]
-    result = content(study, recommended={"proof": sample_study.proof(workloads=changed)})
-    assert "(+121.6 %†, sure" in plain(result["answer"].text)
-
-
-def test_checks_of_a_foreign_run_are_refused(study):
-    checks = read_tables([study / "checks.parquet"]).assign(run_id="f" * 20)
-    with pytest.raises(ServelabError, match="fff, which is in no table"):
-        content(study, checks=checks)
-
-
 def test_a_doubtful_point_that_does_not_decide_is_listed(study):
     """A candidate's other points of a curve are in no stage's table, only in that of the curves."""
     checks = read_tables([study / "checks.parquet"]).head(1).assign(run_id="SGLang-1", level="suspect")
@@ -293,11 +281,6 @@ def test_runs_of_unequal_places_are_marked(study):
     assert {row[3].mark for row in result["proof"].workloads.rows} == {PLACES_MARK}
     changes = [row[3] for row in result["objective_table"].rows]
     assert all(cell.mark.endswith(PLACES_MARK) and upgrade(3, 3) in cell.mark_why for cell in changes)
-
-
-def test_figures_of_a_search_have_no_changes(study):
-    table = content(study)["searched"]
-    assert "Change" not in table.columns and not any("%" in cell.text for row in table.rows for cell in row)
 
 
 def test_a_recorded_study_says_that_it_is_not_proved(study):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import made_run
@@ -68,12 +67,6 @@ def test_each_file_that_is_removed_emptied_cut_or_changed_in_one_byte(run, name)
         assert faults_of(run), at
     file.write_bytes(before)
     assert faults_of(run) == []
-
-
-def test_another_runs_records_and_status(run, other):
-    for name in ("requests.parquet", "telemetry.parquet", "status.json", "manifest.json"):
-        shutil.copy2(other / name, run / name)
-    assert faults_of(run) == [f"status.json: is of run {other.name}, in the folder of another"]
 
 
 def test_a_specification_of_another_run_that_was_sealed(run):

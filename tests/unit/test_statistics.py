@@ -31,12 +31,6 @@ def test_the_quantile_of_students_distribution_is_that_of_scipy(probability, fre
     assert t_quantile(probability, freedom) == pytest.approx(float(stdtrit(freedom, probability)), rel=1e-12)
 
 
-def test_one_round_has_no_interval():
-    assert mean_ci95([5.0]) == (5.0, None, None)
-    assert ratio_ci95([100.0], [110.0, 111.0]) == (pytest.approx(10.5), None, None)
-    assert ratio_ci95([100.0, 101.0], [110.0]).low is None
-
-
 def test_change_and_its_interval():
     change, low, high = ratio_ci95([99.8, 100.0, 100.2], [119.76, 120.0, 120.24])
     assert change == pytest.approx(20)
@@ -59,12 +53,6 @@ def test_interval_is_where_the_ratio_test_of_the_means_just_rejects():
 
 def test_noise_that_reaches_zero_leaves_the_change_unbounded():
     assert ratio_ci95([1.0, 100.0], [50.0, 51.0])[1:] == (-math.inf, math.inf)
-
-
-@pytest.mark.parametrize("baseline", [[0.0, 0.0], [-1.0, -2.0]])
-def test_a_baseline_that_served_nothing_allows_no_change(baseline):
-    with pytest.raises(ValueError, match="above 0"):
-        ratio_ci95(baseline, [1.0, 2.0])
 
 
 @pytest.mark.parametrize(("rounds", "spreads"), [((3, 3), (2, 2)), ((3, 5), (1, 4)), ((8, 8), (3, 1))])

@@ -14,8 +14,6 @@ from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.report.files_page import named
 
-SHARED = ("datasets", "envs", "models")
-
 
 def left_by(results):
     """Files below a folder of results, but for what is being made and the inside of environments."""
