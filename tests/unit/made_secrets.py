@@ -11,7 +11,7 @@ from random import Random
 from re import _parser as parser
 from typing import Any
 
-from servelab.core.credential_forms import PREFIXES
+from servelab.core.credentials import PREFIXES
 
 ALNUM, HEX = string.ascii_letters + string.digits, string.digits + "abcdef"
 AT = ":/" + "/"

@@ -21,10 +21,9 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import only_in
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
-from servelab.report.checks_section import checks_table
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import write_tables
-from servelab.report.render import report_content, report_html
+from servelab.report.render import checks_table, report_content, report_html
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

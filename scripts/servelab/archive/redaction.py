@@ -29,8 +29,15 @@ from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_cla
 from detect_secrets.plugins.base import BasePlugin
 
 from servelab.archive.redacted_files import changed_file, changed_json, texts_of
-from servelab.core.credential_forms import BREAK, HASH_IN_LOCK
-from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
+from servelab.core.credentials import (
+    BREAK,
+    HASH_IN_LOCK,
+    REDACTED,
+    has_credential,
+    is_secret,
+    without_colours,
+    without_credentials,
+)
 from servelab.core.errors import ServelabError
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"

@@ -1,4 +1,4 @@
-"""Assembles a study's report and fills its template."""
+"""Assembles a study's report, with marks on figures of runs that are not valid, and fills its template."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
-from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY
+from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of, only_in
 from servelab.report.bottlenecks import RunCounters, limited_by
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
-from servelab.report.checks_section import Marks, checks_summary, checks_table
 from servelab.report.claims_section import audit_section
 from servelab.report.comparison_section import (
     SIDES,
@@ -29,7 +29,7 @@ from servelab.report.comparison_section import (
     sides_table,
 )
 from servelab.report.measured_runs import MeasuredRuns
-from servelab.report.page import ShownMeasurement, render_html, write_tables
+from servelab.report.page import Cell, ShownMeasurement, Table, render_html, value_or_none, write_tables
 from servelab.report.stages_section import Origin, proof_section, search_table, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
@@ -165,10 +165,24 @@ def _why(counters: Mapping[str, RunCounters]) -> str:
 
 RENDERED = ("report.html", "report.md", "tables")
 """Files that rendering writes into a study's folder."""
+_TABLES = ("metrics", "search", "improvements", "checks", "claims", "history", "answers", "curves", "device_series")
 
 
-def write_report(folder: Path, content: dict[str, Any], charts: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Writes the `RENDERED` files; `tables` are those of the study that go into the folder `tables`."""
+def write_report(found: Mapping[str, Any], origin: Origin, charts: Path, folder: Path) -> None:
+    """Writes the `RENDERED` files into a folder; `found` has the inputs of the rule `render_report`, by name."""
+    tables = {name: read_tables([found[name]]) for name in _TABLES if name in found}
+    stages = read_tables(found["stages"])
+    content = report_content(
+        StudySummary.read(found["study"]),
+        Recommended.read(found["recommended"]),
+        stages,
+        [Decision.read(path) for path in found["decisions"]],
+        origin=origin,
+        asked=read_tables(found["asked"]) if found.get("asked") else None,
+        drawn={path.stem for path in charts.glob("*.svg")},
+        **tables,
+    )
+    tables = {"stages": stages} | tables
     write_tables(folder / "tables", tables)
     write_text(folder / "report.md", content["card"])
     write_text(folder / "report.html", report_html(content | {"tables": list(tables)}, charts))
@@ -177,22 +191,75 @@ def write_report(folder: Path, content: dict[str, Any], charts: Path, tables: Ma
 def render_live_report(results: Path, study: str) -> None:
     """Renders the report of a finished live study again; a missing or broken file is a `ServelabError`."""
     folder = results / "studies" / study
-    summary = StudySummary.read(folder / "study.json")
-    searched = [stage.name for stage in summary.stages]
-    stages = read_tables([folder / "stages" / stage / "table.parquet" for stage in [*searched, CONFIRM]])
-    asked = [folder / "stages" / stage / "answers.parquet" for stage in [*searched, CONFIRM]]
-    asked = [path for path in asked if path.exists()]
-    names = ("metrics", "search", "improvements", "checks", "history", "answers", "curves", "device_series")
-    found = {name: folder / f"{name}.parquet" for name in names}
-    tables = {name: read_tables([path]) for name, path in found.items()}
-    content = report_content(
-        summary,
-        Recommended.read(folder / "recommended.json"),
-        stages,
-        [Decision.read(folder / "stages" / stage / "decision.json") for stage in searched],
-        origin=MeasuredRuns(results / "runs", study),
-        asked=read_tables(asked) if asked else None,
-        drawn={path.stem for path in (folder / "charts").glob("*.svg")},
-        **tables,
-    )
-    write_report(folder, content, folder / "charts", {"stages": stages} | tables)
+    searched = [stage.name for stage in StudySummary.read(folder / "study.json").stages]
+    stages = [folder / "stages" / stage for stage in [*searched, CONFIRM]]
+    found: dict[str, Any] = {name: folder / f"{name}.json" for name in ("study", "recommended")}
+    found |= {name: folder / f"{name}.parquet" for name in _TABLES if name != "claims"}
+    found["stages"] = [stage / "table.parquet" for stage in stages]
+    found["decisions"] = [stage / "decision.json" for stage in stages[:-1]]
+    found["asked"] = [path for stage in stages if (path := stage / "answers.parquet").exists()]
+    write_report(found, MeasuredRuns(results / "runs", study), folder / "charts", folder)
+
+
+_LEVELS = tuple(reversed(MARKS))
+"""The worst first."""
+
+
+class Marks:
+    """The mark of each run that is not valid, put on every figure computed from the run."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        """`table` has rows of schemas.STAGE_TABLE."""
+        self._runs: dict[str, tuple[str, str]] = {
+            run_id: (row["validity"], str(row["validity_note"]))
+            for row in table.to_dict("records")
+            if row["validity"] in MARKS
+            for run_id in row["run_ids"]
+        }
+
+    def __bool__(self) -> bool:
+        """Whether any figure has a mark."""
+        return bool(self._runs)
+
+    def on(self, table: Table) -> Table:
+        """The table with marked figures, each with its reason."""
+        return replace(table, rows=[[self._cell(cell) for cell in row] for row in table.rows])
+
+    def _cell(self, cell: Cell) -> Cell:
+        found = [self._runs[run_id] for run_id in (cell.run_id, cell.against) if run_id in self._runs]
+        if not found:
+            return cell
+        reasons = [f"{level}: {note}" for level, note in found] + [cell.mark_why] * bool(cell.mark_why)
+        sign = mark(*(level for level, _ in found)) + cell.mark
+        return replace(cell, mark=sign, mark_why="; ".join(reasons))
+
+
+def checks_summary(checks: pd.DataFrame) -> str:
+    """How many checks ran, and how many passed."""
+    counts = checks["level"].value_counts()
+    made = len(checks) - counts.get("not applicable", 0)
+    runs = checks["run_id"].nunique()
+    text = f"{made:,} checks ran on {runs:,} run{'' if runs == 1 else 's'}: {counts.get('ok', 0):,} passed"
+    failed = [f"{counts[level]:,} found a run {level}" for level in _LEVELS if level in counts]
+    return f"{', '.join([text, *failed])}. {counts.get('not applicable', 0):,} did not apply."
+
+
+def checks_table(study: StudySummary, checks: pd.DataFrame, measured: Sequence[Mapping[Any, Any]]) -> Table:
+    """Every failed check, worst first: the run, what the check saw and what to do.
+
+    `measured` are the rows of the stages' tables and of the curves. A check of a run that is in none of them is a
+    `ServelabError`.
+    """
+    titles = {stage.name: stage.title for stage in study.stages}
+    runs: dict[Any, Any] = {run_id: row for row in reversed(measured) for run_id in row["run_ids"]}
+    rows = []
+    for finding in [each for level in _LEVELS for each in checks[checks["level"] == level].to_dict("records")]:
+        run = runs.get(finding["run_id"])
+        if run is None:
+            raise ServelabError(f"the checks name run {finding['run_id']}, which is in no table")
+        workload = study.workloads.get(finding["workload"], finding["workload"])  # a workload's part has no title
+        place = f"{titles.get(run['stage'], run['stage'].capitalize())}, {workload}"
+        name = Cell(run["candidate"], finding["run_id"], place)
+        check = Cell(str(finding["check"]).replace("_", " "), note=finding["level"])
+        rows.append([name, check, Cell(finding["saw"]), Cell(value_or_none(finding["action"]) or "")])
+    return Table(["Run", "Check", "What it saw", "What to do"], rows)

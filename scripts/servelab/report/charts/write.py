@@ -6,18 +6,20 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
 import vl_convert
 
 from servelab.core.files import replacing
+from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS, VEGA_LITE, Chart
 from servelab.report.charts.curves import with_limits
 from servelab.report.charts.over_time import series_rows
 from servelab.report.charts.proof import proof_rows
 from servelab.search.decision import Decision
+from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
 
@@ -25,6 +27,23 @@ FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2
 _NAMED = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*)/>')
 """A mark with a description, as vl-convert writes it."""
+
+
+def draw_charts(found: Mapping[str, Any], folder: Path) -> None:
+    """Draws all charts of a report; `found` has the inputs of the rule `render_report`, by name."""
+    proof = Recommended.read(found["recommended"]).proof
+    charts = study_charts(
+        StudySummary.read(found["study"]),
+        read_tables(found["stages"]),
+        [Decision.read(path) for path in found["decisions"]],
+        read_tables([found["improvements"]]),
+        proof and proof.promised_change_percent,
+        {name: read_tables([found[name]]) for name in ("timeline", "device_series") if name in found},
+        curves=read_tables([found["curves"]]),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for chart, frame in charts:
+        write_chart(chart, frame, {kind: folder / f"{chart.name}.{kind}" for kind in ("svg", "png", "json")})
 
 
 def study_charts(

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,24 +89,14 @@ class Saw:
     text: str
 
 
-def ok(text: str) -> Saw:
-    """The rule holds."""
-    return Saw("ok", text)
-
-
-def suspect(text: str) -> Saw:
-    """The figures may be wrong: they are shown with a mark."""
-    return Saw("suspect", text)
-
-
-def invalid(text: str) -> Saw:
-    """The figures are wrong, or belong to another load than the study asks for: the run never wins."""
-    return Saw("invalid", text)
-
-
-def not_applicable(text: str) -> Saw:
-    """There was nothing to check."""
-    return Saw("not applicable", text)
+ok = partial(Saw, "ok")
+"""The rule holds."""
+suspect = partial(Saw, "suspect")
+"""The figures may be wrong: they are shown with a mark."""
+invalid = partial(Saw, "invalid")
+"""The figures are wrong, or belong to another load than the study asks for: the run never wins."""
+not_applicable = partial(Saw, "not applicable")
+"""There was nothing to check."""
 
 
 @dataclass(frozen=True)
