@@ -48,7 +48,12 @@ def read_sealed(folder: Path, tables: Mapping[str, pa.Schema]) -> tuple[RunStatu
             raise ServelabError(fault)
         return status, {name: read_bytes(file, tables[name]) for name, file in files.items()}
     except (OSError, ValueError, pa.ArrowException, ServelabError) as error:
-        raise ServelabError(f"{folder}: not a complete run ({error}); run again, and it is set aside") from None
+        raise incomplete(folder, error) from None
+
+
+def incomplete(folder: Path, error: Exception | str) -> ServelabError:
+    """The error for a run folder that cannot be read."""
+    return ServelabError(f"{folder}: not a complete run ({error}); run again, and it is set aside")
 
 
 def read_run(study: Study, workload: str, spec: RunSpec, folder: Path) -> tuple[RunStatus, RunData]:
