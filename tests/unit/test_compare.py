@@ -137,7 +137,7 @@ DIFFER = {
     "client": (lambda content: content.update(client="vllm-bench"), "client name servelab → vllm-bench"),
     "workload": (
         lambda content: (content["objective"].update(on="cpu-long"), content.update(workloads=["cpu-long"])),
-        "workload input_tokens",
+        "has none like it",
     ),
 }
 

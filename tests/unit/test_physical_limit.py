@@ -16,7 +16,7 @@ from servelab.assets.model_work import ModelWork, work_of_config
 from servelab.engines.roofline import Formats, Served, least_time
 from servelab.machine import cpu as measured_cpu
 from servelab.machine.cpu import KeptRates, cpu_rates
-from servelab.machine.rates import DeviceRates
+from servelab.machine.rates import DeviceRates, published_rates
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run

@@ -142,7 +142,7 @@ def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart:
+def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart | alt.FacetChart:
     """Lines, intervals, points and labels; a configuration that is pointed at stands out.
 
     `rows` has `x`, `y`, `low`, `high` and `label`. The baseline is mostly the lower line: its labels are below it.
@@ -173,7 +173,7 @@ def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart
     )
 
 
-def _sized(layers: alt.LayerChart) -> AnyChart:
+def _sized(layers: alt.LayerChart | alt.FacetChart) -> AnyChart:
     sized: AnyChart = layers.properties(width=WIDTH, height=HEIGHT)
     return sized
 

@@ -37,7 +37,7 @@ def draw_charts(found: Mapping[str, Any], folder: Path) -> None:
         read_tables(found["stages"]),
         [Decision.read(path) for path in found["decisions"]],
         read_tables([found["improvements"]]),
-        proof and proof.promised_change_percent,
+        proof.promised_change_percent if proof else None,
         {name: read_tables([found[name]]) for name in ("timeline", "device_series") if name in found},
         curves=read_tables([found["curves"]]),
     )
