@@ -17,10 +17,9 @@ from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive.build import build_archive
 from servelab.archive.contents import Contents, WorkflowSource
-from servelab.archive.layout import RunPlace, check_signature
+from servelab.archive.layout import check_signature
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import restore_archive, restore_verified
-from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
@@ -106,23 +105,6 @@ def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
     assert said.startswith("1 of 1 runs was not measured here but imported from x.zip (")
     assert "archive signed by nobody known" in said
     assert MeasuredRuns(run.parent, "x").imported([run.name]) == ""
-
-
-@pytest.mark.parametrize("is_in_a_folder", [False, True])
-def test_a_run_of_an_archive_is_taken_by_its_identity_alone(archive, run, tmp_path, is_in_a_folder):
-    """As `runs_from` does; nothing else of the archive is taken."""
-    path, lines = archive(), []
-    place = str(path)
-    if is_in_a_folder:
-        place = str(tmp_path / "archives")
-        (tmp_path / "archives").mkdir()
-        path = path.rename(tmp_path / "archives/x.zip")
-    shared = SharedRuns([RunPlace(place=place)], tmp_path / "results", lines.append)
-    assert shared.fetch(run.name) and lines == [] and not shared.has("0" * 20)
-    assert {name.split("/")[0] for name in files_of(tmp_path / "results")} == {"runs"}
-    (mark,) = read_import(tmp_path / "results/runs" / run.name).imports
-    assert (mark.archive, mark.archive_sha256, mark.study) == ("x.zip", file_sha256(path), "small")
-    assert mark.origin == "x.zip" and faults_of_seal(tmp_path / "results/runs" / run.name) == []
 
 
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):

@@ -1,4 +1,4 @@
-"""Runs that another results folder has (`runs_from`); tests/unit/test_restore.py has those of archives."""
+"""Runs that another results folder has (`runs_from`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import made_run
 import pytest
 from made_results import write_run
 
-from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
@@ -32,8 +31,8 @@ def shared(other, tmp_path, lines):
     return taken_from(other, tmp_path, lines)
 
 
-def taken_from(place, tmp_path, lines, **keys):
-    return SharedRuns([RunPlace(place=str(place), **keys)], tmp_path / "results", lines.append)
+def taken_from(place, tmp_path, lines):
+    return SharedRuns([str(place)], tmp_path / "results", lines.append)
 
 
 def ids(results):
@@ -72,18 +71,15 @@ def test_a_broken_run_is_not_taken(shared, other, tmp_path, lines, damage, said)
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("nowhere", "nowhere: is no archive"),
+        ("nowhere", "nowhere: is no results folder"),
         ("empty", "no results folder"),
-        ([{"place": "other", "allowed_signers": "keys"}], "only archives are signed"),
         # in one piece no archive would take this file
-        ([{"place": "@".join(("s3://key:secret", "bucket/x"))}], "a credential"),
-        ([{"plase": "x"}], "plase"),
+        (["@".join(("s3://key:secret", "bucket/x"))], "a credential"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_an_error_with_its_name(tmp_path, monkeypatch, value, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "other/runs").mkdir(parents=True)
     with pytest.raises(ServelabError, match=said) as caught:
         shared_runs(read_configuration({"studies": [], "runs_from": value}), tmp_path, print).has("0" * 20)
     assert "runs_from" in str(caught.value) and "key:secret" not in str(caught.value)

@@ -44,7 +44,7 @@ BY_OTHERS = {
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "servelab verify --accept-unsigned FILE": "test_archive_workflow.py",
     "servelab restore FILE --results results": "test_archive_workflow.py",
-    "servelab run my-study --config runs_from=[/shared/team/results, s3://team/archives]": "test_runs_from.py",
+    "servelab run my-study --config runs_from=[/shared/team/results]": "test_runs_from.py",
     "python scripts/install_profile.py ours": "tests/slurm",
     "snakemake --profile slurm": "tests/slurm",
     "snakemake --profile slurm -n": "tests/slurm",

@@ -152,7 +152,7 @@ class Agreement:
 
     def judges(self, allowed: Allowed) -> bool:
         """See `Instrument.judges`."""
-        return allowed.least_agreement_percent is not None
+        return False
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """See `Instrument.find`. A missing answer is not equal to any."""
@@ -161,18 +161,13 @@ class Agreement:
         other = None if comparison.floor is None else _equal(comparison, comparison.floor)
         share = share_interval(len(equal), total)
         floor = None if other is None else 100 * len(other) / total
-        limit = comparison.allowed.least_agreement_percent
-        decides = share_interval(len(equal), total, comparison.confidence)
-        verdict, reason = (None, "reported") if limit is None else _judge_share(decides, limit)
         found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
         found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
         return InstrumentFinding(
             instrument=self.name,
-            verdict=verdict,
-            why=f"{reason}: {found}",
-            smallest_loss=None if limit is None else 100 * (1 - limit / 100 + (decides.high - decides.low) / 2),
-            loss_unit="points",
-            figures=[share.figure(self.name, "equal_answers", total, floor=floor, allowed=limit)],
+            verdict=None,
+            why=f"reported: {found}",
+            figures=[share.figure(self.name, "equal_answers", total, floor=floor)],
             warning=_warning(equal, other, total) if comparison.expect_same else None,
         )
 
@@ -180,14 +175,6 @@ class Agreement:
 def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> set[str]:
     baseline = comparison.baseline
     return {key for key in comparison.questions if key in answers and answers[key].text == baseline[key].text}
-
-
-def _judge_share(share: PairedShare, limit: float) -> tuple[str, str]:
-    if 100 * share.high < limit:
-        return CHANGES, f"fewer than {limit:g} % of the answers are equal, beyond noise"
-    if 100 * share.low >= limit:
-        return SAME, f"at least {limit:g} % of the answers are equal"
-    return CANNOT_TELL, f"the interval includes the limit of {limit:g} %"
 
 
 def _warning(equal: set[str], other: set[str] | None, total: int) -> str | None:

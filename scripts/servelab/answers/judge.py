@@ -115,7 +115,7 @@ def _summary(found: Mapping[str, Sequence[InstrumentFinding]], fewest: int, aske
     ]
     if not ranked:
         verdict, start = CANNOT_TELL, next(iter(found))
-        why = "no question is graded and no limit is set for agreement or distance; the figures are reported only"
+        why = "no question is graded and no limit is set for the distance; the figures are reported only"
     else:
         _, finding, start = ranked[0]
         verdict, why = str(finding.verdict), f"{finding.instrument}: {finding.why}"

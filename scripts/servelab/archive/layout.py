@@ -23,7 +23,6 @@ WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
 RESULTS = "results"
 LIVE = "studies"
-KEY = "runs_from"
 
 
 class Member(Strict):
@@ -119,12 +118,3 @@ def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSigna
     except BadSignatureError as error:
         return ArchiveSignature("not signed by anyone you trust", faults=[f"{signature}: does not count: {error}"])
     return ArchiveSignature(f"signed by {signer}", signer)
-
-
-class RunPlace(Strict):
-    """A place that has runs."""
-
-    place: str = Field(min_length=1, description="Results folder, archive, or folder of archives.")
-    allowed_signers: Path | None = Field(
-        None, description="File of keys that you trust: only archives that one of them signed are taken."
-    )

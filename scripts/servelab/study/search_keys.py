@@ -82,9 +82,6 @@ class Answers(Strict):
         lt=100,
         description="How many percentage points of right answers a candidate may lose against the baseline.",
     )
-    least_agreement_percent: float | None = Field(
-        None, gt=0, le=100, description="Least share of answers that equal the baseline's; null for no limit."
-    )
     most_kl_nats: float | None = Field(
         None,
         gt=0,
@@ -104,11 +101,7 @@ class Answers(Strict):
     @property
     def allowed(self) -> Allowed:
         """What a candidate may lose."""
-        return Allowed(
-            task_loss_points=self.allowed_loss_points,
-            least_agreement_percent=self.least_agreement_percent,
-            most_kl_nats=self.most_kl_nats,
-        )
+        return Allowed(task_loss_points=self.allowed_loss_points, most_kl_nats=self.most_kl_nats)
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
         """How they are sent, with the study's time limits: all of them once, and never again."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError
 
-from servelab.archive.layout import KEY as PLACES
-from servelab.archive.layout import RunPlace
 from servelab.core.credentials import refuse_credentials
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.registry import nearest
@@ -50,14 +48,6 @@ def _switch(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _places(value: Any) -> Any:
-    """A place alone is an entry without keys, and one entry a list."""
-    return [
-        {"place": entry} if isinstance(entry, str) else entry
-        for entry in (value if isinstance(value, list) else [value])
-    ]
-
-
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Names = Annotated[list[Name], BeforeValidator(_listed)]
 
@@ -73,8 +63,8 @@ class WorkflowConfig(Strict):
         True, description="Whether runs that were restored, or taken from elsewhere, are used."
     )
     again: Names = Field([], description="Runs to measure again: `disturbed`, `failed`, or beginnings of ids.")
-    runs_from: Annotated[list[RunPlace], BeforeValidator(_places)] = Field(
-        [], description="Where missing runs are looked for before they are measured."
+    runs_from: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        [], description="Results folders in which missing runs are looked for before they are measured."
     )
     sign: SigningKey | None = Field(None, description="Key that signs; default: the site's.")
 
@@ -96,7 +86,7 @@ def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], N
     if not config.runs_from:
         return None
     if not config.use_imported_runs:
-        raise ConfigError(f"config/config.yaml: {PLACES}: needs use_imported_runs: true, which is the default")
+        raise ConfigError("config/config.yaml: runs_from: needs use_imported_runs: true, which is the default")
     from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
 
     return SharedRuns(config.runs_from, results, report)
