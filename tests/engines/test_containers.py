@@ -128,15 +128,6 @@ def test_a_run_in_a_container(image, contained, requests_path, tmp_path):
     assert min(resident) > 64 << 20, "and not the client's, which takes little"
 
 
-def test_a_server_that_fails_in_a_container_is_told_by_its_own_words(image, contained, requests_path, tmp_path):
-    run = contained.run(contained.spec(arguments={"no-such-flag": None}), requests_path)
-    code, said = jobs.measure(tmp_path, [run])
-    assert code == 0, said
-    status = jobs.status(tmp_path, run)
-    assert (status["outcome"], status["reason"]) == ("failed", "unsupported_argument")
-    assert status["message"].endswith("unrecognized arguments: --no-such-flag (exit code 2)")
-
-
 @pytest.mark.parametrize("way", [*WAYS, CLIENT, EVERYTHING])
 def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_path):
     name, _ = image
