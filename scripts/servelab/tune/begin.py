@@ -157,7 +157,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "hardware": asdict(asked.hardware),
         "engines": {command.engine: entry, **{name: entries[name] for name in names}},
         "objective": objective,
-        "protocol": _protocol(asked, example.protocol, now, model_keys, shape.get("parameters", {})),
+        "protocol": _protocol(asked, example.protocol, now, shape.get("parameters", {})),
         "answers": {},
         "budget": {"accelerator_hours": asked.budget_hours * asked.hardware.per_node} if asked.budget_hours else None,
         "baseline": _baseline(command, now.accelerators),
@@ -197,7 +197,7 @@ def _limits(given: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def _protocol(
-    asked: TuneRequest, example: ProtocolSpec, now: Situation, keys: Mapping[str, Any], parameters: Mapping[str, Any]
+    asked: TuneRequest, example: ProtocolSpec, now: Situation, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The protocol of the closest study with the load asked for, and time for a server much slower than the forecast.
 
@@ -213,9 +213,7 @@ def _protocol(
         "startup_timeout_s": max(example.startup_timeout_s, usual.startup_timeout_s),
         "round_timeout_s": max(example.round_timeout_s, usual.round_timeout_s),
     }
-    gguf_bytes = (keys.get("source") or {}).get("size_bytes")
-    size = now.model.weights_gib * GIB if now.model.weights_gib else gguf_bytes
-    if size:
+    if now.model.weights_gib:
         spec = RunSpec.model_construct(
             engine=EngineSpec.model_construct(name=now.engine.name),
             model=ModelSpec.model_construct(id=now.model.id, format=now.engine.model_formats[0]),
@@ -226,6 +224,7 @@ def _protocol(
             workload=WorkloadSpec.model_construct(parameters=dict(parameters)),
             protocol=ProtocolSpec(max_concurrency=now.load.users),
         )
+        size = now.model.weights_gib * GIB
         start, load_s = start_s(spec, size), served_s(spec, size)[1]
         limits["startup_timeout_s"] = max(limits["startup_timeout_s"], round(_SLOWER * start, -2))
         limits["round_timeout_s"] = max(limits["round_timeout_s"], round(_SLOWER * load_s, -2))
