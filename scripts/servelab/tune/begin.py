@@ -17,12 +17,12 @@ from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSource, ModelSpec, ProtocolSpec, RunSpec, WorkloadSpec
+from servelab.core.run_spec import HardwareSpec, ModelSource, ProtocolSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
 from servelab.metrics.definitions import METRICS
-from servelab.results.expected_times import served_s, start_s
+from servelab.results.expected_times import PlannedLoad, served_s, start_s
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
@@ -214,18 +214,18 @@ def _protocol(
         "round_timeout_s": max(example.round_timeout_s, usual.round_timeout_s),
     }
     if now.model.weights_gib:
-        spec = RunSpec.model_construct(
-            engine=EngineSpec.model_construct(name=now.engine.name),
-            model=ModelSpec.model_construct(id=now.model.id, format=now.engine.model_formats[0]),
-            hardware=HardwareSpec.model_construct(
-                accelerator=asked.hardware.accelerator, device=asked.hardware.device, count=now.accelerators
-            ),
-            options=dict(now.options),
-            workload=WorkloadSpec.model_construct(parameters=dict(parameters)),
-            protocol=ProtocolSpec(max_concurrency=now.load.users),
+        hardware = asked.hardware
+        planned = PlannedLoad(
+            engine=now.engine.name,
+            model=now.model.id,
+            is_gguf="gguf" in now.engine.model_formats,
+            size_bytes=now.model.weights_gib * GIB,
+            hardware=HardwareSpec(accelerator=hardware.accelerator, device=hardware.device, count=now.accelerators),
+            options=now.options,
+            max_concurrency=now.load.users,
+            parameters=parameters,
         )
-        size = now.model.weights_gib * GIB
-        start, load_s = start_s(spec, size), served_s(spec, size)[1]
+        start, load_s = start_s(planned), served_s(planned)[1]
         limits["startup_timeout_s"] = max(limits["startup_timeout_s"], round(_SLOWER * start, -2))
         limits["round_timeout_s"] = max(limits["round_timeout_s"], round(_SLOWER * load_s, -2))
     kept = example.model_dump(mode="json", exclude_defaults=True)
