@@ -5,6 +5,7 @@ bench.html, bench.md, bench.json and requests.parquet, and prints the answer in 
 """
 
 import argparse
+import os
 import secrets
 import socket
 import sys
@@ -29,10 +30,9 @@ from servelab.bench.bench_result import (
 )
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
-from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
-from servelab.engines.endpoint import Asked, ask, check_key, checked_url
+from servelab.engines.endpoint import Address, Asked, ask, check_key, checked_url
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadResult
 from servelab.report.page import write_page
@@ -52,7 +52,7 @@ _LONG_S = 60.0
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url", help="address of the server: http://host:port or https://host")
+    parser.add_argument("url", help="address of the server: http://host:port, or with the path of its API (/team/v1)")
     parser.add_argument("--model", help="name of the model; default: the first that the server lists")
     loads = parser.add_mutually_exclusive_group()
     loads.add_argument(
@@ -82,6 +82,19 @@ def options() -> argparse.ArgumentParser:
         "--keep-alive", action="store_true", help="use connections again; default: one for each request"
     )
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key; it is never written")
+    parser.add_argument(
+        "--header-env",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("HEADER", "NAME"),
+        help="a further header, and the environment variable with its value; may be given several times",
+    )
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust, in PEM form")
+    parser.add_argument("--insecure", action="store_true", help="do not check the certificate; the report says so")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="the model's tokenizer.json, for a server that counts no tokens"
+    )
     parser.add_argument("--key-over-http", action="store_true", help="send the key in clear text to another machine")
     parser.add_argument("--compare", type=Path, metavar="EARLIER", help="an earlier bench.json, or its folder")
     parser.add_argument("--output", type=Path, help="folder; default: results/bench/<time>")
@@ -89,8 +102,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    key, url = key_of(arguments.api_key_env), checked_url(arguments.url)
-    check_key(url, arguments.api_key_env, arguments.key_over_http, "--key-over-http")
+    address = address_of(arguments)
     before = _earlier(arguments.compare) if arguments.compare else None
     started = datetime.now(UTC)
     output = arguments.output or Path("results/bench") / f"{started:%Y-%m-%dT%H%M%SZ}"
@@ -100,20 +112,19 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.slo and not arguments.capacity:
         raise ConfigError("--slo is a limit of --capacity; give `--capacity concurrency` or `--capacity rate` too")
     searched = searched_spec(arguments.capacity, arguments.slo, arguments.lowest) if arguments.capacity else None
-    asked = ask(url, key, arguments.model)
+    asked = ask(address, arguments.model)
     _check_limit(asked, arguments)
     seed = secrets.randbits(31)
     target = Target(
-        url,
+        address,
         asked.model,
         arguments.endpoint,
         arguments.output_tokens,
         arguments.timeout,
-        key,
-        arguments.api_key_env,
         keep_alive=arguments.keep_alive,
+        tokenizer=arguments.tokenizer and arguments.tokenizer.absolute(),
     )
-    _say(f"{asked.model} at {url}: asking how it counts tokens")
+    _say(f"{asked.model} at {address.url}: asking how it counts tokens")
     accepted = find_accepted(target, seed)
     results = _visits(target, accepted, points, arguments, seed)
     capacity, steps = _capacity(target, accepted, searched, arguments, seed) if searched else (None, [])
@@ -154,6 +165,20 @@ def main(arguments: argparse.Namespace) -> None:
     bench.write(output / "bench.json")
     print("\n".join(plain_words(bench, before)))
     print(f"Report: {output / 'bench.html'}")
+
+
+def address_of(arguments: argparse.Namespace) -> Address:
+    for file in filter(None, (arguments.ca, arguments.tokenizer)):
+        if not file.is_file():
+            raise ConfigError(f"{file}: no such file")
+    if arguments.ca:
+        os.environ["SSL_CERT_FILE"] = str(arguments.ca.absolute())
+    url, headers = checked_url(arguments.url), dict(arguments.header_env)
+    for variable in (arguments.api_key_env, *headers.values()):
+        check_key(url, variable, arguments.key_over_http, "--key-over-http")
+    address = Address(url, arguments.model, arguments.api_key_env, headers, arguments.insecure)
+    _ = address.headers  # an error if a variable has no value
+    return address
 
 
 def _visits(

@@ -9,7 +9,7 @@ FIRST = ("test_results.py", "test_recorded_studies.py")
 MEANWHILE = (
     "test_bench.py",
     "test_charts.py",
-    "test_hostile_servers.py",
+    "test_zoo.py",
     "test_load.py",
     "test_runtimes.py",
     "test_telemetry.py",

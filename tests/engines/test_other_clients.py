@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from client_stub import CompletionsStub
 from engines import jobs
 from engines.conftest import build_environment
+from servers.quirks import SCRIPTS
+from servers.stub_server import StubServer
 
 from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import read_environment
@@ -73,10 +74,10 @@ def test_half_and_all_failed(installed, client_json, tmp_path):
     """A client exits as it likes: what counts is a record of each request."""
     environment = read_environment(client_json)
     client = CLIENTS.get(environment.tool)
-    stub = CompletionsStub()
+    stub = StubServer(quirks=SCRIPTS)
     with stub.running() as url:
         for prompts, succeeds in (
-            (["normal", "status_500", "normal", "refused"], [True, False] * 2),
+            (["normal", "status 500", "normal", "refused"], [True, False] * 2),
             (["refused"], [False]),
         ):
             folder = tmp_path / str(len(prompts))

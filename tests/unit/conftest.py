@@ -6,7 +6,8 @@ import pytest
 import yaml
 from made_search import TWO
 from made_study import demo_study
-from stub_server import StubServer
+from servers.quirks import SCRIPTS
+from servers.stub_server import StubServer
 
 from servelab.search.project import load_project
 from servelab.study.study import Study
@@ -41,7 +42,7 @@ def study(study_content):
 @pytest.fixture
 def stub():
     """A server on a known schedule that is not started yet."""
-    return StubServer()
+    return StubServer(quirks=SCRIPTS)
 
 
 @pytest.fixture

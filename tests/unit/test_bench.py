@@ -1,6 +1,5 @@
 """`servelab bench`: a stub server measured by its address, what is found of it, and two benches compared."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,8 +9,7 @@ from pathlib import Path
 import bench_server
 import pyarrow.parquet as pq
 import pytest
-from behind_tls import behind_tls, make_certificate
-from endpoint_stub import MODEL, TEMPLATE_TOKENS, EndpointStub
+from servers.stub_server import GAP_S, MODEL, TEMPLATE_TOKENS, StubServer
 
 from servelab.bench.bench_result import Bench, BenchLoad, PointResult
 from servelab.bench.page import bench_page, changes, differences, plain_words
@@ -36,7 +34,7 @@ def read(folder):
 @pytest.fixture(scope="module")
 def benched(tmp_path_factory):
     """A bench of a stub at two loads, with the stub and what was printed."""
-    folder, stub = tmp_path_factory.mktemp("bench") / "first", EndpointStub(longest=4096, version="1.2.3")
+    folder, stub = tmp_path_factory.mktemp("bench") / "first", StubServer(longest=4096, version="1.2.3")
     with stub.running() as url:
         done = bench(f"{url}/v1", folder, "--concurrency", "1", "2", "--visits", "2", *SMALL)
     assert done.returncode == 0, done.stderr
@@ -82,7 +80,7 @@ def test_no_prompt_is_sent_twice(benched):
 
 
 def test_a_second_bench_is_compared_with_the_first(benched, tmp_path):
-    with EndpointStub(longest=4096, slower=50).running() as url:
+    with StubServer(longest=4096, gap_s=10 * GAP_S).running() as url:
         words = ("--concurrency", "1", "--visits", "2", *SMALL, "--warmup", "0", "--compare", str(benched[0]))
         done = bench(url, tmp_path / "second", *words)
     assert done.returncode == 0, done.stderr
@@ -95,7 +93,7 @@ def test_a_second_bench_is_compared_with_the_first(benched, tmp_path):
 
 
 def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
-    stub = EndpointStub(key=KEY)
+    stub = StubServer(key=KEY)
     with stub.running() as url:
         words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0")
         done = bench(url, tmp_path / "out", *words, "--api-key-env", "MY_KEY", MY_KEY=KEY)
@@ -111,24 +109,10 @@ def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
     assert "--api-key-env?" in without[1]
 
 
-def test_tls_and_only_with_a_certificate_that_is_trusted(tmp_path, monkeypatch):
-    certificate = make_certificate(tmp_path)
-    behind_tls(monkeypatch, certificate)
-    with EndpointStub(key=KEY).running() as url:
-        url = url.replace("http://", "https://")
-        words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--api-key-env", "MY_KEY")
-        done = bench(url, tmp_path / "out", *words, MY_KEY=KEY, SSL_CERT_FILE=str(certificate))
-        refused_by_us = bench(url, tmp_path / "no", *words, MY_KEY=KEY)
-    assert done.returncode == 0, done.stderr
-    found = read(tmp_path / "out")
-    assert found.asked.url == url and found.points[0].failed == 0
-    assert refused_by_us.returncode == 1 and "certificate" in refused_by_us.stderr.lower()
-
-
 @pytest.mark.parametrize("refuses", [("ignore_eos",), ()])
 def test_answers_that_end_by_themselves(refuses, tmp_path):
     """With a server that refuses to force the length, and with one that takes the field and forces nothing."""
-    stub = EndpointStub(ends_early=True, refuses=refuses)
+    stub = StubServer(ends_early=True, refuses=refuses)
     with stub.running() as url:
         done = bench(
             url, tmp_path, "--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--endpoint", "completions"
@@ -141,22 +125,10 @@ def test_answers_that_end_by_themselves(refuses, tmp_path):
     assert {each.check: each.level for each in found.points[0].findings}["output_length"] in ("ok", "not applicable")
 
 
-class OneAtATime(EndpointStub):
-    """Answers one request after the other, so that the others wait."""
-
-    def __init__(self):
-        super().__init__(slower=5)
-        self._turn = asyncio.Lock()
-
-    async def _stream(self, *given):
-        async with self._turn:
-            await super()._stream(*given)
-
-
 @pytest.mark.slow
 def test_a_capacity_is_searched_in_each_visit(tmp_path):
     words = ("--concurrency", "1", "--visits", "2", *SMALL, "--requests", "20", "--slo", "ttft_ms", "p90", "800")
-    with OneAtATime().running() as url:
+    with StubServer(one_at_a_time=True).running() as url:
         done = bench(url, tmp_path / "bench", *words, "--capacity", "concurrency")
     assert done.returncode == 0, done.stderr
     found = read(tmp_path / "bench").capacity
@@ -200,7 +172,7 @@ def refused(url, output, *words):
     ],
 )
 def test_a_mistake_is_one_line(words, code, said, tmp_path):
-    with EndpointStub(longest=4096).running() as url:
+    with StubServer(longest=4096).running() as url:
         found, text = refused(url, tmp_path / "out", *words)
     assert found == code and said in text and "\n" not in text
 

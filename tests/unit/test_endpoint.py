@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from endpoint_stub import MODEL, EndpointStub
+from servers.stub_server import MODEL, StubServer
 
 from servelab.bench.load import texts, write_requests
 from servelab.core.errors import ConfigError, Outage
@@ -75,11 +75,11 @@ def measured(folder, *runs):
 
 
 def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
-    stub = EndpointStub(longest=4096, version="1.2.3")
+    stub = StubServer(longest=4096, version="1.2.3")
     with stub.running() as url:
         runs = [made(url, start=f"proof-{number}", request_fields='{"cache_prompt": false}') for number in range(2)]
         (first, manifest), (second, _) = measured(tmp_path / "runs", *runs)
-        with EndpointStub().running() as other:
+        with StubServer().running() as other:
             assert run_id(made(other).spec) != run_id(made(url).spec)
     assert [first.outcome, second.outcome] == ["ok", "ok"]
     assert first.start_id != second.start_id and first.server_starts is None and first.startup_s is None
@@ -100,7 +100,7 @@ def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
 
 
 def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):
-    stub = EndpointStub(key=KEY)
+    stub = StubServer(key=KEY)
     with stub.running() as url:
         run = made(url, api_key_env="MY_SERVER")
         with pytest.raises(ConfigError, match="MY_SERVER: this environment variable"):
@@ -114,7 +114,7 @@ def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):
 
 
 def test_a_server_that_does_not_answer_is_no_finding(made, tmp_path):
-    with EndpointStub().running() as url:
+    with StubServer().running() as url:
         pass
     with pytest.raises(Outage, match="no answer"):
         measured(tmp_path / "runs", made(url))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_load import plan_for
+from servers.made_load import plan_for
 
 from servelab.measure.load.records import MOST_CHARACTERS, read_answer
 from servelab.measure.load.sender import send_load
@@ -26,12 +26,12 @@ def asked(tmp_path, base_url, prompts, **settings):
 
 def test_texts_are_kept_and_may_end_before_the_longest_length(stub, tmp_path):
     with stub.running() as base_url:
-        sent = send_load(asked(tmp_path, base_url, ["normal", "too_short", "reasoning_first", "refused"]))
+        sent = send_load(asked(tmp_path, base_url, ["normal", "too short", "reasoning before", "refused"]))
     assert sent.answers.schema.equals(schemas.RUN_ANSWERS)
     rows = sent.answers.to_pylist()
     assert [row["question"] for row in rows] == ["q0", "q1", "q2", "q3"]
     assert [row["expected"] for row in rows] == ["0", "1", "2", "3"]
-    assert [row["prompt"] for row in rows] == ["normal", "too_short", "reasoning_first", "refused"]
+    assert [row["prompt"] for row in rows] == ["normal", "too short", "reasoning before", "refused"]
     whole, short, reasoned, refused = (row["text"] for row in rows)
     assert whole.startswith(short) and len(short) < len(whole)
     assert reasoned.startswith("hm")

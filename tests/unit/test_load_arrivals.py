@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from made_load import load, write_requests
+from servers.made_load import load, write_requests
 
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan

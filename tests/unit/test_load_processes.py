@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from made_load import plan_for
+from servers.made_load import plan_for
 
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load.sender import send_load
@@ -26,13 +26,13 @@ def test_duration_leaves_out_what_was_not_sent(processes, tmp_path, server):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_saturation_ends_the_round(processes, tmp_path, server):
-    plan = plan_for(tmp_path, server, ["stall"] * 60, request_rate=200.0, saturation_in_flight=10, processes=processes)
+    plan = plan_for(tmp_path, server, ["a stall"] * 60, request_rate=200.0, saturation_in_flight=9, processes=processes)
     records, stats, _ = send_load(plan)
     assert stats.saturated
     assert len(records) == 60
     assert {error.split(":")[0] for error in records["error"].to_pylist()} == {"saturated"}
     begun = sum(time is not None for time in records["started_s"].to_pylist())
-    assert 10 <= begun <= 10 + processes
+    assert 9 <= begun <= 9 + processes
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 7}, {"request_rate": 300.0}])
@@ -53,7 +53,7 @@ def children_of(pid: int) -> list[psutil.Process]:
 
 @pytest.fixture
 def stalled_client(tmp_path, server):
-    plan = plan_for(tmp_path, server, ["stall"] * 4, processes=2)
+    plan = plan_for(tmp_path, server, ["a stall"] * 4, processes=2)
     command = CLIENTS.get("servelab").command(plan, tmp_path, Path(sys.executable))
     client = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while len(children_of(client.pid)) < 2 or client.poll() is not None:

@@ -8,8 +8,8 @@ import made_run
 import pandas as pd
 import pyarrow as pa
 import pytest
-from made_load import load
 from made_study import stage_rows
+from servers.made_load import load
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id

@@ -282,6 +282,7 @@ WRAPPED = {
     "an answer of Loki": json.dumps(ANSWER),
     "a download of Grafana": json.dumps([{"line": line, "timestamp": "1", "fields": {"a": "b"}} for line in LINES]),
     "a number in brackets first": f"[42027] 1.35 GiB\n{CONSOLE}",
+    "notes behind figures": "\n".join(f"{line}   ← the key" if "P99" in line else line for line in LINES) + "\n",
 }
 
 
@@ -289,6 +290,17 @@ WRAPPED = {
 def test_what_is_wrapped_is_read_as_without(name: str, tmp_path: Path) -> None:
     plain = only(CONSOLE, tmp_path)
     assert figures(only(WRAPPED[name], tmp_path)) == figures(plain)
+
+
+def test_a_header_of_another_width_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        CONSOLE.replace("============ Serving", "================= Serving", 1).replace(
+            "Result ============", "Result =================", 1
+        ),
+        encoding="utf-8",
+    )
+    (found, *_) = scan_file(tmp_path / "log")
+    assert "has 17 `=` on each side, not 12" in str(found)
 
 
 def test_ranks_of_a_parallel_job_are_told_apart(tmp_path: Path) -> None:

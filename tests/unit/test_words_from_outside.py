@@ -25,7 +25,7 @@ from servelab.study.study import Overrides, load_study
 from servelab.workflow.studies import read_configuration
 
 CANARY = "canary-Sings-7713-" + "Xy9" * 4
-SERVER = {"url": "https://a.example/v1", "api-key-env": "MY_KEY"}
+SERVER = {"url": "https://a.example/v1", "api-key-env": "MY_KEY", "header-env": '{"api-key": "MY_KEY"}'}
 
 
 def study_file(tmp_path, *path, value):
@@ -52,12 +52,13 @@ def server(**arguments):
         ({"url": "http://a.example"}, False),
         ({"url": "https://A.example:443"}, True),
         ({"state": "new release"}, True),
-        ({"url": "https://b.example", "api-key-env": "MY_KEY"}, True),
+        ({"url": "https://b.example", "api-key-env": "MY_KEY", "header-env": "{}"}, True),
         ({"url": "https://[b"}, False),
     ],
 )
 def test_a_key_belongs_to_one_origin(given, keeps):
-    assert ("api-key-env" in apply(server(), Overrides(arguments=given)).arguments) is keeps
+    arguments = apply(server(), Overrides(arguments=given)).arguments
+    assert ("api-key-env" in arguments) is ("header-env" in arguments) is keeps
 
 
 def test_a_key_is_sent_in_clear_text_only_where_that_is_said():

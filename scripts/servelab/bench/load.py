@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab.assets.workloads import generator, table
-from servelab.core.credentials import without_key
+from servelab.core.credentials import without_keys
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.processes import Supervised, last_text
+from servelab.engines.endpoint import Address
 from servelab.measure.clients import CLIENTS
 from servelab.measure.inputs import CLIENT_SLACK_S
 from servelab.measure.load import LoadPlan, LoadResult
@@ -64,6 +65,8 @@ def write_requests(file: Path, measured: Sequence[str], warmup: Sequence[str], o
 CLIENT = "servelab"
 _IGNORE_END: dict[str, Any] = {"ignore_eos": True}
 """Request field by which vLLM, SGLang and llama.cpp answer with exactly the requested length."""
+_OTHER_LENGTH: dict[str, Any] = {"max_completion_tokens": 0}
+"""Request field by which the client sends the length under this name."""
 _WORDS = (60, 260)
 """Words of the two prompts whose token counts give the tokens of a word and of the template."""
 
@@ -88,6 +91,8 @@ class Point:
 class Accepted:
     """Requests that the server accepts, and its token counts."""
 
+    body: dict[str, Any]
+    """Further fields of requests."""
     is_length_forced: bool
     """Whether every answer is as long as asked for; else it may be shorter."""
     tokens_per_word: float
@@ -102,34 +107,39 @@ class Accepted:
 class Target:
     """How requests reach the server."""
 
-    base_url: str
+    address: Address
     model: str
     endpoint: str
     output_tokens: int
     timeout_s: float
-    key: str | None
-    key_variable: str | None
-    """Environment variable that has the key."""
     keep_alive: bool = False
+    tokenizer: Path | None = None
+    """Counts tokens where the server sends no usage."""
 
 
 def find_accepted(target: Target, seed: int) -> Accepted:
-    """Sends two requests at a time, with and without a forced length; `ServelabError` if the server refuses both."""
-    prompts = texts(seed, _WORDS)
-    for body in (_IGNORE_END, {}):
+    """Sends two requests at a time, with and without a forced length, with either name of the length.
+
+    `ServelabError` if the server refuses all.
+    """
+    prompts, failures = texts(seed, _WORDS), ""
+    for body in (_IGNORE_END, {}, _IGNORE_END | _OTHER_LENGTH, _OTHER_LENGTH):
         records = _send(target, prompts, body=body, may_be_shorter=True).records
-        if (failures := failed_requests(records)) is None:
+        if (found := failed_requests(records)) is None:
             break
+        failures = failures if body and failures else found
     else:
-        raise ServelabError(f"the server does not answer as OpenAI's API defines it: {failures}")
+        hint = "; give the model's tokenizer.json with --tokenizer" if "no_usage" in failures else ""
+        raise ServelabError(f"the server does not answer as OpenAI's API defines it: {failures}{hint}")
     inputs, outputs = records["input_tokens"].to_pylist(), records["output_tokens"].to_pylist()
     per_word = (inputs[1] - inputs[0]) / (_WORDS[1] - _WORDS[0])
     if per_word <= 0:
         raise ServelabError(
             f"the server counts {inputs[0]} and {inputs[1]} tokens in {_WORDS[0]} and {_WORDS[1]} words"
         )
-    is_forced = bool(body) and all(each == target.output_tokens for each in outputs)
-    return Accepted(is_forced, per_word, max(0.0, inputs[0] - per_word * _WORDS[0]))
+    is_forced = "ignore_eos" in body and all(each == target.output_tokens for each in outputs)
+    body = body if is_forced else {name: value for name, value in body.items() if name != "ignore_eos"}
+    return Accepted(body, is_forced, per_word, max(0.0, inputs[0] - per_word * _WORDS[0]))
 
 
 def send_point(
@@ -141,7 +151,7 @@ def send_point(
         target,
         prompts[: point.requests],
         warmup=prompts[point.requests :],
-        body=_IGNORE_END if accepted.is_length_forced else {},
+        body=accepted.body,
         may_be_shorter=not accepted.is_length_forced,
         round=visit,
         request_rate=point.request_rate or "inf",
@@ -180,8 +190,11 @@ def _send(
         folder = Path(name)
         write_requests(folder / "requests.parquet", prompts, warmup or [], target.output_tokens)
         plan = LoadPlan(
-            base_url=target.base_url,
-            api_key_env=target.key_variable,
+            base_url=target.address.url,
+            api_key_env=target.address.key_variable,
+            header_env=dict(target.address.header_variables),
+            insecure=target.address.insecure,
+            tokenizer=target.tokenizer,
             keep_alive=target.keep_alive,
             endpoint=target.endpoint,
             model=target.model,
@@ -208,7 +221,8 @@ def _run(plan: LoadPlan, target: Target, folder: Path) -> LoadResult:
     finally:
         running.stop()
     if code:
-        raise Outage(f"the load client failed: {without_key(last_text(log, 500), target.key) or f'exit code {code}'}")
+        said = without_keys(last_text(log, 500), target.address.headers.values())
+        raise Outage(f"the load client failed: {said or f'exit code {code}'}")
     if code is None:
         raise Outage(f"the load client did not end within {CLIENT_SLACK_S:g} s after the time limit")
     return client.read(plan, folder)

@@ -329,9 +329,11 @@ def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) ->
     return key
 
 
-def without_key(text: str, key: str | None) -> str:
-    """A text of the server without the key, which a server may repeat."""
-    return text.replace(key, "*" * len(key)) if key else text
+def without_keys(text: str, values: Iterable[str]) -> str:
+    """A text of the server without the values of headers that it was sent, which it may repeat."""
+    for key in (value.removeprefix("Bearer ") for value in values):
+        text = text.replace(key, "*" * len(key))
+    return text
 
 
 PASS_VARIABLES = "SERVELAB_PASS_VARIABLES"  # noqa: S105 (names of variables)

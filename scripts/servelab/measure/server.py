@@ -172,6 +172,8 @@ class Server:
         self.weights_cached_share: float | None = None
         """Share of the model's bytes in the page cache before the last start: 1 is warm, 0 cold; None if unknown."""
         self.endpoint = self.api_key_env = None
+        self.header_env: dict[str, str] = {}
+        self.insecure = False
         """For a server that already ran (`servelab.measure.visited`): what its manifest says, and where its key is."""
         self.launch = self._launch(0)
         """Command and variables of the last start."""

@@ -20,6 +20,7 @@ from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id
 from servelab.core.processes import Supervised, last_text, wait_any
 from servelab.core.run_spec import RunSpec
+from servelab.engines.endpoint import api_url
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
@@ -240,7 +241,7 @@ class Session:
             return answers
         path = "chat/completions" if endpoint == "chat" else "completions"
         asked = FirstTokenQuestions(
-            url=f"{self.server.base_url}/v1/{path}",
+            url=api_url(self.server.base_url, path),
             endpoint=endpoint,
             body={"model": inputs.served_name, "seed": _SEED, **fields},
             max_concurrency=inputs.spec.protocol.max_concurrency or 1,
@@ -285,6 +286,8 @@ class Session:
         return LoadPlan(
             base_url=self.server.base_url,
             api_key_env=self.server.api_key_env,
+            header_env=self.server.header_env,
+            insecure=self.server.insecure,
             endpoint=parameters["endpoint"],
             model=inputs.served_name,
             requests=inputs.requests.absolute(),
@@ -362,8 +365,8 @@ def _body(spec: RunSpec) -> dict[str, Any]:
 
 
 _OF_WARM_UP = {
-    *("base_url", "api_key_env", "endpoint", "model", "requests", "tokenizer", "round", "max_concurrency"),
-    *("keep_alive", "natural_stops", "timeout_s", "request_timeout_s", "body"),
+    *("base_url", "api_key_env", "header_env", "insecure", "endpoint", "model", "requests", "tokenizer", "round"),
+    *("max_concurrency", "keep_alive", "natural_stops", "timeout_s", "request_timeout_s", "body"),
 }
 """Fields of a plan that its warm-up has too."""
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import psutil
 
-from servelab.core.credentials import key_of, shell_variables
+from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.processes import Supervised
 from servelab.engines.endpoint import Address, ask, not_known
@@ -39,9 +39,12 @@ class VisitedServer:
         self.is_up = False
         """Whether it is being visited."""
         self.base_url = address.url
-        """Address without a path."""
-        self.api_key_env = address.key_variable
-        """Name of the variable that has its key; None if it needs none."""
+        """See `checked_url`."""
+        self.api_key_env, self.header_env, self.insecure = (
+            address.key_variable,
+            dict(address.header_variables),
+            address.insecure,
+        )
         self.start_id: str | None = None
         """Random id of the last visit; None before the first."""
         self._log_from = 0
@@ -61,9 +64,9 @@ class VisitedServer:
 
     def start(self) -> None:
         """Begins a visit; `Outage` if it does not answer, `ConfigError` if it has no such model."""
-        key, self._log_from = key_of(self._address.key_variable), self._log.stat().st_size
+        self._log_from = self._log.stat().st_size
         try:
-            asked = ask(self._address.url, key, self._model)
+            asked = ask(self._address, self._model)
         except ConfigError:
             raise
         except ServelabError as error:
@@ -97,7 +100,7 @@ class VisitedServer:
         deadline = time.monotonic() + _RECOVERY_S
         while True:
             try:
-                ask(self._address.url, key_of(self._address.key_variable), self._model)
+                ask(self._address, self._model)
                 return
             except ServelabError as error:
                 if time.monotonic() > deadline:

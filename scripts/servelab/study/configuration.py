@@ -80,8 +80,9 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
     same_engine = overrides.engine in (None, incumbent.engine)
     options = {**incumbent.options, **overrides.options}
     arguments = {**(incumbent.arguments if same_engine else {}), **overrides.arguments}
-    if "api-key-env" not in overrides.arguments and _is_elsewhere(incumbent.arguments, overrides.arguments):
-        arguments.pop("api-key-env", None)
+    if _is_elsewhere(incumbent.arguments, overrides.arguments):
+        arguments = {name: value for name, value in arguments.items() if name not in _OF_AN_ORIGIN}
+        arguments |= overrides.arguments
     variables = {**(incumbent.environment_variables if same_engine else {}), **overrides.environment_variables}
     return Configuration(
         engine=overrides.engine or incumbent.engine,
@@ -91,6 +92,9 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
         environment_variables=variables,
         accelerators=overrides.accelerators or incumbent.accelerators,
     )
+
+
+_OF_AN_ORIGIN = ("api-key-env", "header-env", "insecure")
 
 
 def _is_elsewhere(before: Mapping[str, ArgumentValue], given: Mapping[str, ArgumentValue]) -> bool:

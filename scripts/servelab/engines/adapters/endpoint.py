@@ -13,12 +13,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.endpoint import NOT_KNOWN, Address, check_key, checked_url
+from servelab.engines.endpoint import NOT_KNOWN, Address, api_url, check_key, checked_url
 from servelab.engines.options import Owned, Parallel
 from servelab.engines.server_to_start import Options, Serve
 
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_ARGUMENTS = ("url", "model", "api-key-env", "key-over-http", "state", "request-fields")
+_ARGUMENTS = ("url", "model", "api-key-env", "header-env", "key-over-http", "insecure", "state", "request-fields")
 
 
 class Endpoint(Engine):
@@ -49,23 +49,31 @@ class Endpoint(Engine):
         if "url" not in given:
             raise ConfigError(f"engine {self.name} needs the argument `url`: `{{url: http://host:port}}`")
         variable = given.get("api-key-env")
-        if variable is not None and not _VARIABLE.fullmatch(variable):
-            raise ConfigError(f"engine {self.name}: `api-key-env` takes the name of a variable, never the key itself")
+        headers = self._object("header-env", given.get("header-env"))
+        for name in (variable, *headers.values()):
+            if name is not None and not _VARIABLE.fullmatch(str(name)):
+                raise ConfigError(
+                    f"engine {self.name}: `api-key-env` and `header-env` take names of variables, never the key itself"
+                )
         url = checked_url(given["url"])
-        check_key(url, variable, arguments.get("key-over-http") is True, "`key-over-http: true`")
-        return Address(url=url, model=given.get("model"), key_variable=variable)
+        for name in (variable, *headers.values()):
+            check_key(url, name, arguments.get("key-over-http") is True, "`key-over-http: true`")
+        return Address(url, given.get("model"), variable, headers, insecure=arguments.get("insecure") is True)
 
-    def body(self, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
-        """See `Engine.body`; `request-fields` adds fields, and removes those that it sets to null."""
-        text = arguments.get("request-fields") or "{}"
+    def _object(self, name: str, text: ArgumentValue) -> dict[str, Any]:
         try:
-            fields = json.loads(str(text))
+            fields = json.loads(str(text or "{}"))
         except ValueError:
             fields = None
         if not isinstance(fields, dict):
             raise ConfigError(
-                f"engine {self.name}: `request-fields` takes a JSON object as text, as in '{{\"cache_prompt\": false}}'"
+                f"engine {self.name}: `{name}` takes a JSON object as text, as in '{{\"cache_prompt\": false}}'"
             )
+        return fields
+
+    def body(self, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
+        """See `Engine.body`; `request-fields` adds fields, and removes those that it sets to null."""
+        fields = self._object("request-fields", arguments.get("request-fields"))
         return {name: value for name, value in {**self.request_body, **fields}.items() if value is not None}
 
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
@@ -87,7 +95,8 @@ class Endpoint(Engine):
         """A command that asks it for its models: there is none that starts it."""
         address = self.address(arguments)
         key = f' --header "Authorization: Bearer ${address.key_variable}"' if address.key_variable else ""
-        return f"curl{key} {shlex.quote(f'{address.url}/v1/models')}"
+        key += "".join(f' --header "{name}: ${variable}"' for name, variable in address.header_variables.items())
+        return f"curl{key}{' --insecure' * address.insecure} {shlex.quote(api_url(address.url, 'models'))}"
 
     def display_base(self, model_id: str) -> list[str]:
         """See `Engine.display_base`; nothing starts it."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
+from servelab.engines.endpoint import Address
 from servelab.measure.clients import Client
 from servelab.measure.load import LoadPlan, LoadResult, LoadStats
 from servelab.measure.load.requests import read_workload
@@ -67,8 +68,8 @@ class ExternalClient(Client):
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""
-        if plan.api_key_env is not None or plan.base_url.startswith("https:"):
-            raise ConfigError(f"client {self.name} is used without TLS and without a key: use client `servelab`")
+        if Address(plan.base_url, plan.model, plan.api_key_env, plan.header_env).needs_own_client:
+            raise ConfigError(f"client {self.name} is used without TLS, headers and a path: use client `servelab`")
         rows = read_workload(plan).to_pylist()
         turns = any(row.get("earlier") or row.get("turn") for row in rows)
         self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)

@@ -23,10 +23,14 @@ RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_toke
 class LoadPlan(Strict):
     """One round of load on one server."""
 
-    base_url: str = Field(description="Root of the server, without `/v1`: `http://host:port` or `https://host:port`.")
+    base_url: str = Field(
+        description="`http://host:port` or `https://host:port` with its API at `/v1`, or followed by the API's path."
+    )
     api_key_env: str | None = Field(
         None, description="Name of the environment variable with the key that is sent as `Authorization: Bearer …`."
     )
+    header_env: dict[str, str] = Field({}, description="Further headers → environment variable with the value.")
+    insecure: bool = Field(False, description="Do not check the server's certificate.")
     endpoint: Literal["chat", "completions"] = Field(description="`chat` sends text to `/v1/chat/completions`.")
     model: str = Field(description="Model name to send.")
     requests: Path = Field(description="The workload's `requests.parquet`.")
@@ -53,7 +57,11 @@ class LoadPlan(Strict):
     natural_stops: bool = Field(False, description="Answers may be shorter than asked for: they end by themselves.")
     timeout_s: float = Field(900.0, gt=0, description="Requests that are unfinished by then fail.")
     request_timeout_s: float = Field(900.0, gt=0, description="The same for one request, from its start.")
-    body: dict[str, Any] = Field(default={}, description="Further fields of each request, set by the engine.")
+    body: dict[str, Any] = Field(
+        default={},
+        description="Further fields of each request, set by the engine. With `max_completion_tokens` of any value the "
+        "length is sent under that name.",
+    )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -84,7 +92,7 @@ class LoadPlan(Strict):
 def _address(base_url: str) -> tuple[str, int]:
     """Host and port; `ValueError` unless it is `http://host:port` or the same with `https`."""
     url = urlsplit(base_url)
-    if url.scheme not in ("http", "https") or not url.hostname or url.port is None or url.path not in ("", "/"):
+    if url.scheme not in ("http", "https") or not url.hostname or url.port is None:
         raise ValueError(f"must be http://host:port or https://host:port, not {base_url}")
     return url.hostname, url.port
 
@@ -103,6 +111,9 @@ class LoadStats(JsonPart):
     requests_resent: int = Field(
         0,
         description="Requests sent again on a new connection, as the server had ended the kept one before it answered.",
+    )
+    tokens_counted: int = Field(
+        0, description="Requests whose tokens were counted with the tokenizer, as the server sent no usage."
     )
     requests_not_sent: int = Field(0, description="Requests not sent because `duration_s` was over.")
     saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")

@@ -9,7 +9,6 @@ import ssl
 from array import array
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import httptools
 
@@ -27,11 +26,6 @@ def resolve(plan: LoadPlan) -> list[Address]:
     """The server's addresses, in the order to try them; `OSError` if its name cannot be resolved."""
     found = socket.getaddrinfo(*plan.address, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
-
-
-def trusted(plan: LoadPlan) -> ssl.SSLContext | None:
-    """Certificates that count, those of the system or of SSL_CERT_FILE; None if the server is reached without TLS."""
-    return ssl.create_default_context() if urlsplit(plan.base_url).scheme == "https" else None
 
 
 def open_socket(family: socket.AddressFamily) -> socket.socket:
@@ -176,6 +170,8 @@ class Exchange:
         """The kernel's stamp of each piece, 16 bytes each."""
         self.read_at = array("d")
         """When each piece was read."""
+        self.location: bytes | None = None
+        """Where the answer says that what was asked for is."""
         self._is_framed = False
         self._parser: Any = httptools.HttpResponseParser(self)
 
@@ -200,8 +196,10 @@ class Exchange:
         """Releases the parser: nothing more is taken."""
         self._parser = None
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
+    def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
+        if name.lower() == b"location":
+            self.location = value
         self._is_framed = self._is_framed or name.lower() in _FRAMING
 
     def on_headers_complete(self) -> None:

@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from servelab.engines.endpoint import trusted
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import Board, ClockDifference, RequestQueue, clock
-from servelab.measure.load.connections import NO_STAMP, STAMP_BYTES, Exchange, TlsSocket, open_socket, resolve, trusted
+from servelab.measure.load.connections import NO_STAMP, STAMP_BYTES, Exchange, TlsSocket, open_socket, resolve
 from servelab.measure.load.records import read_answer
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
 
@@ -77,7 +78,7 @@ class Loop:
         self._turns: list[tuple[float, int]] = []
         """Later turns of conversations that are not sent yet: a heap of when each is due, and which it is."""
         self._wake = self._tick_at = 0.0
-        self._trusted = trusted(plan)
+        self._trusted = trusted(plan.base_url, plan.insecure)
         self._unresolved: str | None = None
         try:
             self._addresses = resolve(plan)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from servelab.core.credentials import without_credentials, without_key
+from servelab.core.credentials import without_credentials, without_keys
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import ClockDifference, Floats
@@ -22,8 +25,13 @@ from servelab.metrics.tables import schemas
 MOST_CHARACTERS = 1 << 16
 """Characters of an answer that are kept."""
 _DONE = b"[DONE]"
-_REASONED, _SAID = ("reasoning_content", "reasoning"), ("content", "text")
+_LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
+_EVENT_END = re.compile(_LINE_END * 2)
+"""An empty line; a proxy's own events may end their lines otherwise than the server's."""
+_REASONED, _SAID = ("reasoning_content", "reasoning"), ("content", "text", "refusal")
 """Fields of a piece that hold text."""
+_CALLS = ("tool_calls", "function_call")
+"""Fields of a piece that hold tokens which are no text of the answer."""
 _EXCERPT = 300
 _MOST_TOKENS = 1 << 31
 _MOST_REASON = 64
@@ -43,6 +51,8 @@ class StreamedAnswer:
     input_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    hidden_tokens: int | None = None
+    """Output tokens that no event carries: reasoning that the server counts and does not stream."""
     finish_reason: str | None = None
     done: bool = False
     """Whether the closing `[DONE]` arrived."""
@@ -61,10 +71,9 @@ def read_answer(body: bytes) -> StreamedAnswer:
     answer = StreamedAnswer()
     text: list[str] = []
     said: list[str] = []
-    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    position = 0
-    for block in body.split(separator)[:-1]:  # no complete event follows the last separator
-        position += len(block) + len(separator)
+    start = 0
+    for end in _EVENT_END.finditer(body):  # no complete event follows the last
+        block, start = body[start : end.start()], end.end()
         if (data := _data(block)) is None:
             continue
         if data == _DONE:
@@ -77,7 +86,7 @@ def read_answer(body: bytes) -> StreamedAnswer:
                 break
             if choices := event.get("choices"):
                 if _carries_token(choices, answer):
-                    answer.token_ends.append(position)
+                    answer.token_ends.append(start)
                 piece = choices[0].get("delta", choices[0])
                 text += _texts(piece, _REASONED + _SAID)
                 said += _texts(piece, _SAID)
@@ -86,6 +95,8 @@ def read_answer(body: bytes) -> StreamedAnswer:
         except (orjson.JSONDecodeError, AttributeError, LookupError, TypeError):
             answer.error = f"broken_event: {excerpt(data)}"
             break
+    if answer.hidden_tokens and len("".join(text)) > len("".join(said)):  # its reasoning is streamed too
+        answer.hidden_tokens = 0
     answer.text, answer.said = ("".join(parts)[:MOST_CHARACTERS] for parts in (text, said))
     return answer
 
@@ -114,14 +125,14 @@ def _texts(piece: dict[str, Any], fields: Sequence[str]) -> list[str]:
 
 
 def _carries_token(choices: list[dict[str, Any]], answer: StreamedAnswer) -> bool:
-    """Whether an event has text, or empty text that is no start or end; notes the finish reason."""
+    """Whether an event has text or part of a call, or empty text that is no start or end; notes the finish reason."""
     carries = False
     for choice in choices:
         piece, reason = choice.get("delta", choice), choice.get("finish_reason")
         if reason is not None and (not isinstance(reason, str) or len(reason) > _MOST_REASON):
             raise TypeError
         answer.finish_reason = reason or answer.finish_reason
-        texts = [piece.get(name) for name in _REASONED + _SAID]
+        texts = [piece.get(name) for name in _REASONED + _SAID + _CALLS]
         carries |= any(texts) or ("" in texts and not piece.get("role") and not reason)
     return carries
 
@@ -131,6 +142,8 @@ def _read_usage(usage: dict[str, Any], answer: StreamedAnswer) -> None:
     answer.output_tokens = _count(usage["completion_tokens"])
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     answer.cached_tokens = None if cached is None else _count(cached)
+    reasoned = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    answer.hidden_tokens = None if reasoned is None else min(_count(reasoned), answer.output_tokens)
 
 
 def _count(value: Any) -> int:
@@ -148,7 +161,8 @@ ERRORS = {
     "http_error": "A status other than 200; the server's message follows.",
     "server_error": "An error event within the stream; its message follows.",
     "broken_event": "An event that is not what the OpenAI API defines.",
-    "no_done": "The answer ended without `[DONE]`.",
+    "no_stream": "The answer is no stream of events; what it is follows.",
+    "no_done": "The answer ended without `[DONE]`, or else a finish reason and usage.",
     "no_usage": "The server sent no usage, so the output length cannot be checked.",
     "output_length": "The output has another length than the client asked for.",
     "request_timeout": "Unfinished after the plan's `request_timeout_s`.",
@@ -159,7 +173,8 @@ ERRORS = {
 """First word of a record's `error`, before a colon → its meaning."""
 
 Record = dict[str, Any]
-"""A request's row of `schemas.RUN_REQUESTS`, with `position` among the plan's requests, and `text` of a kept answer."""
+"""A request's row of `schemas.RUN_REQUESTS`, with `position` among the plan's requests, `text` of a kept answer, and
+`is_counted` if its tokens were counted here, as the server sent no usage."""
 
 
 def read_exchanges(
@@ -174,9 +189,9 @@ def read_exchanges(
     start = 0
     for exchange, end in zip(exchanges, ends.tolist(), strict=True):
         body = bytes(exchange.body)
-        if requests.key is not None:
-            body = body.replace(requests.key.encode(), b"*" * len(requests.key))  # every other byte stays at its place
-            exchange.error = exchange.error and without_key(exchange.error, requests.key)
+        for key in requests.keys:
+            body = body.replace(key.encode(), b"*" * len(key))  # every other byte stays at its place
+        exchange.error = exchange.error and without_keys(exchange.error, requests.keys)
         record = _answered(plan, exchange, body, requests, arrivals[start:end], origin)
         record["unread_ms"] = float(unread_ms[start:end].max()) if end > start else None
         records.append(record)
@@ -206,6 +221,9 @@ def _answered(
 ) -> Record:
     """A request's record; times are seconds since the start of the round."""
     answer = read_answer(body) if exchange.status == 200 else StreamedAnswer()
+    is_counted = answer.done and answer.output_tokens is None and (count := _counter(plan.tokenizer)) is not None
+    if is_counted and count:
+        answer.input_tokens, answer.output_tokens = count(_asked(requests.messages[exchange.index])), count(answer.text)
     times = answer.token_times(arrivals, exchange.ends)
     assert exchange.ended_at is not None
     ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
@@ -219,13 +237,36 @@ def _answered(
         "input_tokens": answer.input_tokens,
         "cached_tokens": answer.cached_tokens,
         "output_tokens": answer.output_tokens,
+        "hidden_tokens": answer.hidden_tokens,
         "chunks": len(times),
         "chunk_gaps_ms": (1000 * np.diff(times)).astype(np.float32),
         "finish_reason": answer.finish_reason,
         "http_status": exchange.status,
         "error": error_of(exchange, body, answer, record["output_tokens_asked"], plan),
         "text": answer.text if plan.keep_answers and exchange.status == 200 else None,
+        "is_counted": is_counted,
     }
+
+
+@cache
+def _counter(tokenizer: Path | None) -> Callable[[str], int] | None:
+    """A function that counts the tokens of a text; None without a tokenizer that can be read."""
+    if tokenizer is None:
+        return None
+    from tokenizers import Tokenizer  # here: only a server without usage needs it
+
+    try:
+        read = Tokenizer.from_file(str(tokenizer))
+    except Exception:  # of its own kind
+        return None
+    return lambda text: len(read.encode(text, add_special_tokens=False).ids)
+
+
+def _asked(message: bytes) -> str:
+    """The text of a request, without what a chat template adds."""
+    body = orjson.loads(message.partition(b"\r\n\r\n")[2] or b"{}")
+    texts = [body.get("prompt"), *(each.get("content") for each in body.get("messages", []))]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int, plan: LoadPlan) -> str | None:
@@ -234,10 +275,15 @@ def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int
     if exchange.error and not (answer.done and exchange.error.startswith(("closed_early", "broken_http"))):
         return answer.error or exchange.error
     if exchange.status != 200:
-        return f"http_error: {exchange.status} {excerpt(body)}".rstrip()
+        moved = f" redirects to {excerpt(exchange.location)}" if exchange.location else ""
+        return f"http_error: {exchange.status}{moved} {excerpt(body)}".rstrip()
     if answer.error:
         return answer.error
-    if not answer.done:
+    if not answer.done and not (answer.finish_reason and answer.output_tokens is not None):
+        if body.startswith(b"\x1f\x8b"):
+            return "no_stream: the answer is compressed with gzip, which nobody asked for"
+        if body.lstrip()[:1] in (b"{", b"["):
+            return f"no_stream: the answer is JSON, not a stream: {excerpt(body)}"
         return "no_done: the answer ended without [DONE]"
     if answer.output_tokens is None:
         return "no_usage: the server sent no usage, so the output length cannot be checked"

@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.core.credentials import key_of
 from servelab.core.errors import ServelabError
+from servelab.engines.endpoint import api_url, sent_headers
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
 
@@ -100,7 +100,7 @@ def _time_of(expected: float, rate: float, ramp_up_s: float) -> float:
     return expected / rate + ramp_up_s / 2
 
 
-_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+_CALLS = {"chat": "chat/completions", "completions": "completions"}
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class LoadRequests:
     """Turn of its conversation; None for a request of its own."""
     conversations: ConversationTurns | None = None
     """None if each request is one of its own."""
-    key: str | None = None
-    """The server's API key; never to be written, so an answer that repeats it is changed."""
+    keys: Sequence[str] = ()
+    """Values of headers with keys; never to be written, so an answer that repeats one is changed."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -156,8 +156,12 @@ def prepare(plan: LoadPlan) -> LoadRequests:
         messages=messages,
         turn=turn,
         conversations=conversations,
-        key=key_of(plan.api_key_env),
+        keys=[value.removeprefix("Bearer ") for value in _headers(plan).values()],
     )
+
+
+def _headers(plan: LoadPlan) -> dict[str, str]:
+    return sent_headers(plan.api_key_env, plan.header_env)
 
 
 def read_workload(plan: LoadPlan) -> pa.Table:
@@ -212,15 +216,17 @@ def _encoder(plan: LoadPlan, table: pa.Table) -> Callable[[int, list[Message] | 
     output_tokens = table["output_tokens"].to_numpy()
     stops = _column(table, "stop") if plan.keep_answers else None
     opening = _opener(table)
-    authorization = f"Authorization: Bearer {key}\r\n" if (key := key_of(plan.api_key_env)) else ""
+    more = "".join(f"{name}: {value}\r\n" for name, value in _headers(plan).items())
+    length = "max_completion_tokens" if "max_completion_tokens" in plan.body else "max_tokens"
+    url = urlsplit(api_url(plan.base_url, _CALLS[plan.endpoint]))
     # One connection per request, if not asked otherwise: where old connections are dropped, nothing is sent twice.
     connection = "" if plan.keep_alive else "Connection: close\r\n"
     head = (
-        f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
-        f"Host: {urlsplit(plan.base_url).netloc}\r\n"
+        f"POST {url.path}{url.query and f'?{url.query}'} HTTP/1.1\r\n"
+        f"Host: {url.netloc}\r\n"
         "Content-Type: application/json\r\n"
         "Accept: text/event-stream\r\n"
-        f"{connection}{authorization}"
+        f"{connection}{more}"
         "Content-Length: "
     ).encode()
 
@@ -236,12 +242,13 @@ def _encoder(plan: LoadPlan, table: pa.Table) -> Callable[[int, list[Message] | 
         content = {
             "model": plan.model,
             **prompt(position, messages),
-            "max_tokens": output_tokens[position],
+            length: output_tokens[position],
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
             **plan.body,
         }
+        content[length] = output_tokens[position]
         if stops and stops[position]:
             content["stop"] = stops[position]
         body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)

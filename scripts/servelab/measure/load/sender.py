@@ -85,6 +85,7 @@ def send_load(plan: LoadPlan) -> LoadResult:
         max_rss_bytes=_max_rss_bytes() + (sum(result.max_rss_bytes for result in results) if processes > 1 else 0),
         unread_p99_ms=_p99(results),
         requests_resent=sum(result.resent for result in results),
+        tokens_counted=sum(record.get("is_counted", False) for record in records),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
     )

@@ -59,10 +59,15 @@ def _later_turns_ttft_ms(data: Round) -> Observations:
     return present(_ttft_ms(data.streamed[data.streamed["turn"] > 0]))
 
 
+def streamed_tokens(requests: RecordArray) -> Observations:
+    """Output tokens without those that no event carries: nobody saw when they came."""
+    return np.asarray(requests["output_tokens"] - np.nan_to_num(requests["hidden_tokens"]))
+
+
 @request_metric("tpot_ms")
 def tpot_ms(requests: RecordArray) -> Observations:
-    """TPOT of requests that streamed; NaN for one output token."""
-    tokens = requests["output_tokens"]
+    """TPOT of requests that streamed; NaN for one streamed token."""
+    tokens = streamed_tokens(requests)
     gaps = np.where(tokens > 1, tokens - 1, np.nan)
     return np.asarray(1000 * (requests["last_token_s"] - requests["first_token_s"]) / gaps)
 
@@ -87,8 +92,8 @@ def _itl_ms(data: Round) -> Observations:
 
 @metric("itl_token_ms")
 def _itl_token_ms(data: Round) -> Observations:
-    several = data.streamed[data.streamed["output_tokens"] > 1]
-    return np.repeat(tpot_ms(several), several["output_tokens"].astype(int) - 1)
+    several = data.streamed[streamed_tokens(data.streamed) > 1]
+    return np.repeat(tpot_ms(several), streamed_tokens(several).astype(int) - 1)
 
 
 def is_open_loop(requests: RecordArray) -> bool:

@@ -105,7 +105,11 @@ class TitledBlocks:
         self._open = _Block(number, Prefix(lead), _FOOTER, "console")
         if header and not rest and len(lead) <= MOST_PREFIX:
             return pieces
-        return (*pieces, *self._cut(number, "its header is cut off, or line breaks are lost"))
+        whole = re.search(rf"(?<!=)(=+) {_TITLE} \1$", line)
+        why = "its header is cut off, or line breaks are lost"
+        if whole:
+            why = f"its header has {len(whole[1])} `=` on each side, not 12: it was changed, or is another program's"
+        return (*pieces, *self._cut(number, why))
 
     def _cut(self, last: int, why: str) -> tuple[Piece, ...]:
         block, self._open = self._open, None
@@ -198,12 +202,16 @@ class LineBlocks:
         return row
 
 
+_NOTE = re.compile(r"(?<=\d)\s{2,}[^\d\s].*")
+"""What somebody wrote behind a figure: `3337.24   ← key metric`."""
+
+
 def _labelled(number: int, content: str) -> BlockRow:
     """A row `label: text`."""
     label, colon, text = content.partition(":")
     if not label or not colon or (text and not text[0].isspace()) or SECTION.fullmatch(content):
         return BlockRow(number, "", "", content)
-    label, text = label.strip(), text.strip()
+    label, text = label.strip(), _NOTE.sub("", text.strip())
     return BlockRow(number, f"{label} (%)" if text.endswith("%") else label, text, content)
 
 

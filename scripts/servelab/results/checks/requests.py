@@ -114,6 +114,9 @@ def _input_excess(evidence: Evidence) -> Floats:
 _SAME = 0.005
 """Tolerance between figures of the same quantity: sums in another order, and gaps in single precision."""
 _SLACK_S = 0.001
+_TOGETHER = 1.5
+_FEW_EVENTS = 20
+"""The first event's tokens have no gap of their own: of fewer events, TPOT is 5 % too low or more."""
 
 
 @check("times_in_order")
@@ -142,3 +145,21 @@ def _zero_itl(evidence: Evidence) -> Saw:
     if none > 0.5 * len(several):
         return invalid(text)
     return suspect(text) if none > 0.01 * len(several) else ok(text)
+
+
+@check("unseen_tokens")
+def _unseen_tokens(evidence: Evidence) -> Saw:
+    done = known(evidence.successes, "chunks", "output_tokens")
+    done = done[done["output_tokens"] > 1]
+    if not len(done):
+        return not_applicable("no answer with several tokens has both events and a count")
+    if counted := sum(stats.tokens_counted for stats in evidence.client):
+        return suspect(f"the server sent no usage for {counted:,} requests: their tokens were counted in their texts")
+    hidden, tokens = np.nan_to_num(done["hidden_tokens"]).sum(), done["output_tokens"].sum()
+    if hidden:
+        share = 100 * hidden / tokens
+        return suspect(f"{share:.0f} % of the output tokens were reasoning that was not streamed: TTFT has its time")
+    several = np.maximum(done["chunks"], 1)
+    together = (done["output_tokens"] > _TOGETHER * several) & (several < _FEW_EVENTS)
+    text = f"{int(together.sum()):,} of {len(done):,} answers came as fewer than {_FEW_EVENTS} events of several tokens"
+    return suspect(text) if together.sum() > 0.01 * len(done) else ok(text)

@@ -1,4 +1,4 @@
-"""The load client against a server with a known schedule and known faults: every request has its true record."""
+"""The load client as a whole: what it sends, its limits, its connections, and servers that are not there."""
 
 from __future__ import annotations
 
@@ -12,79 +12,27 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from made_load import OUTPUT_TOKENS, load, write_requests
-from stub_server import INPUT_TOKENS, StubServer
+from servers.made_load import OUTPUT_TOKENS, load, plan_for, write_requests
+from servers.quirks import SCRIPTS
+from servers.stub_server import StubServer
 
-from servelab.core.errors import ServelabError
+from servelab.core.errors import ConfigError, ServelabError
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.connections import resolve
-from servelab.measure.load.records import ERRORS
 from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
 
-SUCCESSES = {
-    "normal": OUTPUT_TOKENS,
-    "plain_completion_events_split_and_joined": OUTPUT_TOKENS,
-    "several_tokens_an_event": OUTPUT_TOKENS // 2,
-    "reasoning_first": OUTPUT_TOKENS,
-    "ended_by_close": OUTPUT_TOKENS,
-    "looks_ended": OUTPUT_TOKENS,
-    "trailers": OUTPUT_TOKENS,
-    "one_byte_pieces": OUTPUT_TOKENS,
-    "sized": OUTPUT_TOKENS,
-    "stays_open": OUTPUT_TOKENS,
-}
 
-FAULTS = {
-    "too_short": (200, "output_length: 5 tokens instead of 6"),
-    "no_usage": (200, "no_usage"),
-    "no_done": (200, "no_done"),
-    "broken_event": (200, 'broken_event: {"choices": [{]}'),
-    "odd_event": (200, "broken_event: 3"),
-    "error_event": (200, "server_error: out of memory"),
-    "early_close": (200, "closed_early"),
-    "reset": (200, "closed_early"),
-    "refused": (None, "closed_early"),
-    "stall": (200, "request_timeout: unfinished after 2 s"),
-    "silence": (None, "request_timeout"),
-    "status_429": (429, "http_error: 429 too many requests"),
-    "status_500": (500, "http_error: 500 Internal Server Error"),
-    "not_http": (None, "broken_http"),
-    "not_http_and_open": (None, "broken_http"),
-    "bad_chunk": (200, "broken_http"),
-    "early_answer": (413, "http_error: 413 too long"),
-}
+@pytest.fixture
+def stub():
+    return StubServer(quirks=SCRIPTS)
 
 
-@pytest.mark.parametrize("behaviour", SUCCESSES)
-def test_success(behaviour, tmp_path, server):
-    (record,) = load(tmp_path, server, [behaviour])
-    assert record["error"] is None
-    assert record["http_status"] == 200
-    assert record["chunks"] == SUCCESSES[behaviour]
-    assert len(record["chunk_gaps_ms"]) == record["chunks"] - 1
-    assert (record["input_tokens"], record["output_tokens"]) == (INPUT_TOKENS, OUTPUT_TOKENS)
-    assert (record["input_tokens_asked"], record["output_tokens_asked"]) == (5, OUTPUT_TOKENS)
-    assert record["finish_reason"] == "length"
-    times = [record[name] for name in ("scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s")]
-    assert times == sorted(times)
-    assert record["scheduled_s"] <= record["started_s"] <= record["sent_s"]
-    assert sum(record["chunk_gaps_ms"]) == pytest.approx(1000 * (times[3] - times[2]), rel=1e-5)
-
-
-@pytest.mark.parametrize("behaviour", FAULTS)
-def test_fault_has_a_record_and_harms_no_other_request(behaviour, tmp_path, server):
-    prompts = [behaviour, "normal", behaviour, "normal"]
-    records = load(tmp_path, server, prompts, request_timeout_s=2.0)
-    status, error = FAULTS[behaviour]
-    assert records[1]["unread_ms"] >= 0
-    for record in records[0::2]:
-        assert record["error"].startswith(error)
-        assert record["error"].split(":")[0] in ERRORS
-        assert record["http_status"] == status
-        assert record["end_s"] >= record["sent_s"]
-    assert [record["error"] for record in records[1::2]] == [None, None]
+@pytest.fixture
+def server(stub):
+    with stub.running() as base_url:
+        yield base_url
 
 
 def test_no_server(tmp_path):
@@ -98,19 +46,13 @@ def test_no_server(tmp_path):
 
 
 def test_round_timeout_ends_what_is_running_and_what_was_never_sent(tmp_path, server):
-    records = load(tmp_path, server, ["normal", "stall", "normal"], timeout_s=2.0, max_concurrency=1)
+    records = load(tmp_path, server, ["normal", "a stall", "normal"], timeout_s=2.0, max_concurrency=1)
     assert [(record["error"] or "success").split(":")[0] for record in records] == [
         "success",
         "round_timeout",
         "round_timeout",
     ]
     assert [record["sent_s"] is None for record in records] == [False, False, True]
-
-
-def test_each_request_has_a_connection_of_its_own(tmp_path, stub, server):
-    records = load(tmp_path, server, ["normal"] * 150, max_concurrency=20)
-    assert all(record["error"] is None for record in records)
-    assert stub.connections == 150
 
 
 def test_concurrency_is_limited_and_reached(tmp_path, stub, server):
@@ -230,3 +172,41 @@ def test_client_as_it_is_run(name, tmp_path, server):
     (output / "requests.parquet").write_bytes(b"half a file")
     with pytest.raises(ServelabError):
         client.read(plan, output)
+
+
+@pytest.mark.parametrize("most_requests", [2, 3, 10**6])
+def test_connections_are_used_again_and_one_that_the_server_ends_fails_no_request(most_requests, tmp_path):
+    stub = StubServer(most_requests=most_requests)
+    with stub.running() as url:
+        plan = plan_for(tmp_path, url, ["normal"] * 12, max_concurrency=2, keep_alive=True)
+        records, stats, _ = send_load(plan)
+    assert records["error"].to_pylist() == [None] * 12 and len(stub.bodies) == 12
+    assert stub.connections == 2 if most_requests > 12 else stub.connections >= 12 / most_requests
+    assert stats.requests_resent == 0 if most_requests > 12 else stats.requests_resent + 2 >= 12 / most_requests - 1
+
+
+@pytest.mark.parametrize(
+    "answer, said", [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "[SSL"), (b"", "the server closed the connection during")]
+)
+def test_a_server_that_does_not_speak_tls(answer, said, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse():
+            connection, _ = listening.accept()
+            connection.recv(1 << 16)
+            connection.sendall(answer)
+            connection.close()
+
+        server = threading.Thread(target=refuse)
+        server.start()
+        (record,) = load(tmp_path, f"https://127.0.0.1:{listening.getsockname()[1]}", ["normal"])
+        server.join()
+    assert record["error"].startswith(f"connect_failed: {said}")
+
+
+@pytest.mark.parametrize("settings", [{"base_url": "https://127.0.0.1:9"}, {"api_key_env": "MY_KEY"}])
+def test_other_clients_refuse_tls_and_keys(settings, tmp_path):
+    plan = plan_for(tmp_path, "http://127.0.0.1:9", ["normal"]).model_copy(update=settings)
+    for name in ("guidellm", "vllm-bench"):
+        with pytest.raises(ConfigError, match="use client `servelab`"):
+            CLIENTS.get(name).command(plan, tmp_path, sys.executable)

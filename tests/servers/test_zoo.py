@@ -1,0 +1,95 @@
+"""The load client on a zoo of servers: the true record of each answer, or the true reason why there is none."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from servers.behind_tls import behind_tls, make_certificate
+from servers.made_load import OUTPUT_TOKENS, plan_for
+from servers.quirks import HOSTILE, QUIRKS, SCRIPTS, TOKENS
+from servers.stub_server import FIRST_TOKEN_S, GAP_S, TEMPLATE_TOKENS, StubServer
+
+from servelab.measure.load.records import ERRORS
+from servelab.measure.load.sender import send_load
+from servelab.metrics.definitions.load import tpot_ms
+from servelab.metrics.tables.io import record_array
+
+CLOCKS_S = 0.002
+"""Between the server's clock and the kernel's stamps."""
+SUCCESSES = [name for name, quirk in QUIRKS.items() if quirk.error is None]
+MANY = 10**6
+
+
+def sent(tmp_path, url, prompts, **settings):
+    """The records of prompts, with the clock's time of their zero."""
+    assert OUTPUT_TOKENS == TOKENS
+    plan = plan_for(tmp_path, url, prompts, **{"request_timeout_s": 2.0} | settings)
+    records, stats, _ = send_load(plan)
+    return records, stats.origin_monotonic_s
+
+
+def check(name, table, row, times, origin):
+    """A record is as its quirk says; its times are between those before and after the server sent its tokens."""
+    quirk, record = QUIRKS[name], table.slice(row, 1).to_pylist()[0]
+    assert (record["http_status"], record["error"] is None) == (quirk.http_status, quirk.error is None), record["error"]
+    if quirk.error is not None:
+        assert record["error"].startswith(quirk.error) and record["error"].split(":")[0] in ERRORS
+        assert record["end_s"] >= record["sent_s"]
+        return
+    assert record["output_tokens"] == TOKENS
+    assert record["input_tokens"] == len(name.split()) + TEMPLATE_TOKENS
+    assert record["finish_reason"] in ("length", "stop")
+    gaps, span_ms = record["chunk_gaps_ms"], 1000 * (record["last_token_s"] - record["first_token_s"])
+    assert len(gaps) == record["chunks"] - 1 and sum(gaps) == pytest.approx(span_ms, rel=1e-5)
+    ordered = [record[each] for each in ("scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s")]
+    assert ordered == sorted(ordered) and record["scheduled_s"] <= record["started_s"] <= record["sent_s"]
+    assert tpot_ms(record_array(table.slice(row, 1)))[0] == pytest.approx(span_ms / (quirk.streamed - 1))
+    if times:
+        assert record["chunks"] == len(times)
+        for found, (before, after) in zip((ordered[2], ordered[3]), (times[0], times[-1]), strict=True):
+            late_s = CLOCKS_S + record["unread_ms"] / 1000  # what is read together has the last one's time
+            assert before - CLOCKS_S <= origin + found <= after + late_s
+
+
+@pytest.mark.parametrize("name", QUIRKS)
+def test_quirk(name, tmp_path):
+    """With each a sound request beside it, which it does not harm."""
+    server = StubServer(quirks=SCRIPTS)
+    with server.running() as url:
+        table, origin = sent(tmp_path, url, [name, "sound"])
+    check(name, table, 0, server.sent[name], origin)
+    (other,) = table.slice(1).to_pylist()
+    assert (other["error"], other["chunks"], other["output_tokens"]) == (None, TOKENS, TOKENS)
+    assert other["first_token_s"] - other["sent_s"] >= FIRST_TOKEN_S
+    assert other["last_token_s"] - other["first_token_s"] >= (TOKENS - 1) * GAP_S
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_hostile(group, tmp_path):
+    with StubServer(quirks=SCRIPTS).running() as url:
+        for name in list(HOSTILE)[group::4]:
+            table, _ = sent(tmp_path, url, [name, "sound"], request_timeout_s=0.8, timeout_s=60.0)
+            (harmed, sound) = table["error"].to_pylist()
+            assert harmed is not None and harmed.split(":")[0] in ERRORS, name
+            assert harmed.isprintable() and len(harmed) < 500, name
+            assert sound is None, name
+
+
+@pytest.mark.parametrize("version", [None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("most_requests", [1, MANY])
+def test_successes_over_tls_and_kept_connections(most_requests, version, tmp_path, monkeypatch):
+    if version:
+        certificate = make_certificate(tmp_path)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        behind_tls(monkeypatch, certificate, minimum_version=version, maximum_version=version)
+    names = [name for name in SUCCESSES if name != "ended by close" or most_requests == 1]
+    server = StubServer(quirks=SCRIPTS, most_requests=most_requests)
+    with server.running() as url:
+        url = url.replace("http", "https") if version else url
+        table, origin = sent(
+            tmp_path, url, names, max_concurrency=1, keep_alive=most_requests > 1, request_timeout_s=20.0
+        )
+    assert server.connections == (1 if most_requests > 1 else len(names))
+    for row, name in enumerate(names):
+        check(name, table, row, server.sent[name], origin)
