@@ -53,7 +53,7 @@ def _figure(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[AuditFindin
     if quantity is None:
         yield _row(claim, words, "unproven", "no log has it", published=claim.printed)
         return
-    value, exact, cause = quantity.value, quantity.value / claim.scale, None
+    value, cause = quantity.value, None
     verdict = judge(claim.value, claim.half_unit, Quantity.rounded(value))
     if verdict == "confirmed" and plain(claim.value) != plain(value):
         verdict = "rounded"
@@ -65,7 +65,7 @@ def _figure(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[AuditFindin
         verdict = verdict if claim.times == deployments else "contradicted"
     elif verdict == "contradicted":
         cause = next(chain(_other_rows(claim, evidence), _other_pages(claim, evidence)), None)
-    recomputed = plain(exact) if verdict == "rounded" else in_digits(exact, claim.printed)
+    recomputed = plain(value) if verdict == "rounded" else in_digits(value, claim.printed)
     values = {"published_value": claim.value, "recomputed_value": value, "cause": cause}
     found = _row(claim, words, verdict, reason, published=published, recomputed=recomputed, **values)
     yield _by_honest_rates(found, evidence, [claim.candidate], lambda rates: _text(rates[claim.candidate], claim))
@@ -85,7 +85,7 @@ def _change(claim: ChangeClaim, evidence: AuditEvidence) -> Iterator[AuditFindin
     rates = honest_rates(evidence.logs, names, claim.workload, claim.metric)
     notes = [f"{plain(side.value)} against {plain(against.value)}", said, said_against]
     if rates is not None:
-        change = in_digits(claim.as_printed(_change_of(rates, claim, evidence)), claim.printed)
+        change = in_digits(_change_of(rates, claim, evidence), claim.printed)
         notes.append(f"the logs' rates are not tokens / duration, by which it is {change}")
     reason = "; ".join(dict.fromkeys(note for note in notes if note))
     found = _number(claim, words, change_percent(side, against), reason)
@@ -234,14 +234,13 @@ def _row(claim: Claim, words: str, verdict: Verdict, reason: str, **found: Any) 
 def _number(
     claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Quantity, reason: str
 ) -> AuditFinding:
-    value = computed.value / getattr(claim, "scale", 1.0)
     return _row(
         claim,
         words,
         judge(claim.value, claim.half_unit, computed),
         reason,
-        published=claim.printed + _times(claim),
-        recomputed=_text(value, claim)[0],
+        published=claim.printed,
+        recomputed=in_digits(computed.value, claim.printed),
         published_value=claim.value,
         recomputed_value=computed.value,
     )
@@ -249,13 +248,7 @@ def _number(
 
 def _text(value: float, claim: Any) -> tuple[str, float]:
     """A value as the claim prints it, and the value."""
-    printed = claim.as_printed(value) if isinstance(claim, ChangeClaim) else value
-    return in_digits(printed, claim.printed) + _times(claim), value
-
-
-def _times(claim: Claim) -> str:
-    """What follows the number of a ratio."""
-    return "x" if isinstance(claim, ChangeClaim) and claim.unit else ""
+    return in_digits(value, claim.printed), value
 
 
 def _metric(claim: FigureClaim | ChangeClaim | DifferenceClaim) -> str:

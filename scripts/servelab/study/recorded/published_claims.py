@@ -7,12 +7,11 @@ digits give the precision.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from servelab.core.run_spec import Strict
-from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99"]
@@ -41,19 +40,14 @@ class _PrintedClaim(_Claim):
         return value
 
     @property
-    def scale(self) -> float:
-        """Factor from the printed number to the metric's unit."""
-        return 1.0
-
-    @property
     def value(self) -> float:
-        """The printed number, in the metric's unit; of a change in percent."""
-        return float(self.printed) * self.scale
+        """The printed number, in the metric's unit or in percent."""
+        return float(self.printed)
 
     @property
     def half_unit(self) -> float:
-        """Half a unit of the last printed digit, in the unit of `value`: what rounding can have changed."""
-        return 0.5 * 10.0 ** -decimals(self.printed) * self.scale
+        """Half a unit of the last printed digit: what rounding can have changed."""
+        return 0.5 * 10.0 ** -decimals(self.printed)
 
 
 class _NumberClaim(_PrintedClaim):
@@ -62,24 +56,7 @@ class _NumberClaim(_PrintedClaim):
     workload: str = Field(description="Workload.")
 
 
-class _FigureClaim(_NumberClaim):
-    unit: Literal["s"] | None = Field(
-        None, description="`s` if the number is in seconds and the metric in milliseconds; null for the metric's unit."
-    )
-
-    @model_validator(mode="after")
-    def _is_of_milliseconds(self) -> Self:
-        if self.unit is not None and not self.metric.endswith("_ms"):
-            raise ValueError(f"unit: seconds are printed for a metric in milliseconds, {self.metric} is none")
-        return self
-
-    @property
-    def scale(self) -> float:
-        """See `_PrintedClaim.scale`."""
-        return 1.0 if self.unit is None else 1000.0
-
-
-class FigureClaim(_FigureClaim):
+class FigureClaim(_NumberClaim):
     """A candidate's figure: a cell of a table, or a number in a line."""
 
     kind: Literal["figure"] = "figure"
@@ -88,53 +65,15 @@ class FigureClaim(_FigureClaim):
 
 
 class ChangeClaim(_NumberClaim):
-    """A change of one candidate against another: 100 × (candidate / against − 1) percent, or a number of times."""
+    """A change of one candidate against another in percent: 100 × (candidate / against − 1)."""
 
     kind: Literal["change"] = "change"
     candidate: str = Field(description="The candidate that changed.")
     against: str = Field(description="The candidate it is compared with.")
     basis: Basis = Field("deployment", description="What both figures are brought to before they are compared.")
-    unit: Literal["x"] | None = Field(
-        None,
-        description="`x` if the number is how many times as good it is (`1.50x faster`): candidate / against, or "
-        "against / candidate where lower is better; null for percent.",
-    )
-
-    @model_validator(mode="after")
-    def _is_above_zero(self) -> Self:
-        if self.unit is not None and float(self.printed) - super().half_unit <= 0:
-            raise ValueError(f"printed: {self.printed} times is no ratio of two figures")
-        return self
-
-    @property
-    def value(self) -> float:
-        """The printed number in percent."""
-        return self._percent(float(self.printed))
-
-    @property
-    def half_unit(self) -> float:
-        """Half a unit of the last printed digit, in percent."""
-        half, printed = super().half_unit, float(self.printed)
-        return max(abs(self._percent(printed + sign * half) - self.value) for sign in (-1, 1))
-
-    def as_printed(self, change_percent: float) -> float:
-        """A change as the claim prints it."""
-        quotient = 1 + change_percent / 100
-        if self.unit is None:
-            return change_percent
-        return 1 / quotient if self._is_lower_better and quotient else quotient
-
-    def _percent(self, number: float) -> float:
-        if self.unit is None:
-            return number
-        return 100 * ((1 / number if self._is_lower_better else number) - 1)
-
-    @property
-    def _is_lower_better(self) -> bool:
-        return METRICS.get(self.metric).higher_is_better is False
 
 
-class DifferenceClaim(_FigureClaim):
+class DifferenceClaim(_NumberClaim):
     """A difference in the metric's unit: candidate − against."""
 
     kind: Literal["difference"] = "difference"
