@@ -13,7 +13,6 @@ rule render_report:
         study="results/{search}/study.json",
         stages=FILES.of_stages("table.parquet"),
         decisions=FILES.of_deciding_stages("decision.json"),
-        timeline=FILES.of_last_stage("timeline.parquet"),
         improvements="results/{search}/improvements.parquet",
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",

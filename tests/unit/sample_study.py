@@ -308,34 +308,17 @@ def checks() -> list[dict[str, Any]]:
     return rows
 
 
-def of_runs() -> dict[str, pd.DataFrame]:
-    """Timeline and device series of the comparison's runs, as they were if each ran for 40 s."""
-    found: dict[str, list[dict[str, Any]]] = {"timeline": [], "device_series": []}
-    for row in STAGES["confirm"]:
-        names = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"]}
-        for number in range(2):
-            found["timeline"] += [
-                names
-                | {
-                    "round": number,
-                    "start_s": 0.5 * bucket,
-                    "seconds": 0.5,
-                    "requests_in_flight": min(64.0, 4.0 * bucket),
-                }
-                | {"requests_sent": 2, "requests_ended": 2, "output_tokens": row["output_tokens_per_s"] / 2 + bucket}
-                for bucket in range(80)
-            ]
-            for metric, source, value in (
-                ("npu_utilization_percent", "npu-smi", 88.0),
-                ("power_w", "npu-smi", 310.0),
-                ("memory_used_bytes", "npu-smi", 55 * 2**30),
-            ):
-                found["device_series"] += [
-                    names
-                    | {"round": number, "source": source, "metric": metric, "time_s": 5.0 * step, "value": value + step}
-                    for step in range(8)
-                ]
-    return {name: pd.DataFrame(rows) for name, rows in found.items()}
+def device_series() -> pd.DataFrame:
+    """Telemetry of the comparison's runs, as it were if each ran for 40 s."""
+    rows = [
+        {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "round": number, "source": "npu-smi"}
+        | {"metric": metric, "time_s": 5.0 * step, "value": value + step}
+        for row in STAGES["confirm"]
+        for number in range(2)
+        for metric, value in (("npu_utilization_percent", 88.0), ("power_w", 310.0))
+        for step in range(8)
+    ]
+    return pd.DataFrame(rows)
 
 
 def search() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from servelab.core.yaml_file import MARKS, MARKS_KEY
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
-from servelab.report.charts.write import select, study_charts, write_chart
+from servelab.report.charts.write import study_charts, write_chart
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
 
@@ -32,7 +32,6 @@ def frames(study):
         [Decision.read(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
         read_tables([study / "improvements.parquet"]),
         sample_study.proof()["promised_change_percent"],
-        sample_study.of_runs(),
         sample_curves.curves(),
     )
     return {chart.name: rows for chart, rows in charts}
@@ -56,7 +55,6 @@ EXPECTED = {
         "Promised (hollow)",
     ],
     "tried": ["256", "568 · winner", "× failed: out of memory", "× failed: refused"],
-    "over_time": ["Requests in flight", "Output tokens/s", "NPU utilisation (%)", "Memory of a device (GiB)"],
     "users": ["sharegpt: output tokens/s per user", "16", "Baseline", "Winner"],
     "curves": ["Total tokens/s, as run", "Mean TTFT (ms)", "sharegpt: requests/s", "Baseline", "Winner"],
 }
@@ -74,8 +72,6 @@ MARKED = {
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_suspect_and_invalid_figures_are_marked(name, frames, tmp_path):
     frame = frames[name]
-    if name == "over_time":  # it draws one workload, and the one that decides has valid runs
-        frame = select(frame, {"workload": "short-128x4"})
     texts = draw(name, frame, tmp_path)
     assert [text for text in [*MARKED.get(name, []), MARKS_KEY] if not any(text in each for each in texts)] == []
     valid = [column for column in frame if "validity" in column]

@@ -76,7 +76,6 @@ def study(tmp_path_factory):
         [Decision.read(folder / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
         read_tables([folder / "improvements.parquet"]),
         sample_study.proof()["promised_change_percent"],
-        sample_study.of_runs(),
         sample_curves.curves(),
     )
     for chart, rows in charts:
@@ -338,7 +337,7 @@ def test_missing_chart_decision_and_run_are_named(study, tmp_path):
 
 
 def test_command_line(study, tmp_path):
-    made = {"curves": sample_curves.curves().head(0), **sample_study.of_runs()}
+    made = {"curves": sample_curves.curves().head(0), "device_series": sample_study.device_series()}
     for name, rows in made.items():
         rows.to_parquet(tmp_path / f"{name}.parquet")
     tables = {name: str(study / f"{name}.parquet") for name in ("improvements", "metrics", "checks", "search")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +18,17 @@ from servelab.study.recorded.study import FILE, LOGS, load_recorded
 Row = dict[Any, Any]
 
 
-@dataclass(frozen=True)
-class AuditSection:
-    """The report's section on claims."""
+def audit_section(claims: pd.DataFrame) -> dict[str, Any]:
+    """`summary`, the `published` claims, contradicted ones first, and `logs` that contradict themselves or the study.
 
-    summary: str
-    published: Table
-    """Contradicted claims first."""
-    logs: Table
-    """Logs that contradict themselves or the study."""
-
-
-def audit_section(claims: pd.DataFrame) -> AuditSection:
-    """`claims` has rows of schemas.CLAIMS."""
+    `claims` has rows of schemas.CLAIMS.
+    """
     published, logs = _rows(claims, "publication"), _rows(claims, "logs")
-    return AuditSection(
-        summary=f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
-        published=_table(sorted(published, key=lambda row: row["verdict"] != "contradicted")),
-        logs=_table([row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
-    )
+    return {
+        "summary": f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
+        "published": _table(sorted(published, key=lambda row: row["verdict"] != "contradicted")),
+        "logs": _table([row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
+    }
 
 
 def _rows(claims: pd.DataFrame, source: str) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.report.bottlenecks import RunCounters, counters_of, limited_by
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
-from servelab.search.recommended import BestOfWorkload, Recommended
+from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
@@ -270,32 +270,23 @@ def _curve_row(row: Row) -> list[Cell]:
     return [*head, total, *figures, Cell(f"{row['starts']}")]
 
 
-@dataclass(frozen=True)
-class GuardSection:
-    """The report's section on what to use on each workload."""
+def guard_section(recommended: Recommended) -> dict[str, Any] | None:
+    """What to use on each workload: `verdict`, `losses` beyond what the study allows, and the `best` if they differ.
 
-    verdict: str
-    losses: list[str]
-    """Workloads on which the winner loses more than the study allows, with the figures."""
-    best: list[BestOfWorkload]
-    """The configuration to use on each workload; empty if it is the winner on all."""
-
-
-def guard_section(recommended: Recommended) -> GuardSection | None:
-    """None for a study with one workload, which has no other to compare with."""
+    None for a study with one workload, which has no other to compare with.
+    """
     if len(recommended.by_workload) < 2:
         return None
     losses = [f"{row.title}: {row.guard_why}" for row in recommended.improvements if row.guard == "loses"]
     unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
     differs = any(not best.is_recommended for best in recommended.by_workload)
-    most = f"{recommended.max_loss_percent:g} %"
     count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "no workload"
-    verdict = f"The optimized configuration loses more than {most} on {count}."
+    verdict = f"The optimized configuration loses more than {recommended.max_loss_percent:g} % on {count}."
     if not recommended.changed:
         verdict = "Use the baseline on every workload."
     if unclear:
         verdict += f" Noise is too large to decide on {', '.join(unclear)}."
-    return GuardSection(verdict, losses, recommended.by_workload if differs else [])
+    return {"verdict": verdict, "losses": losses, "best": recommended.by_workload if differs else []}
 
 
 MOST_ROWS = 12

@@ -1,4 +1,4 @@
-"""docs/reference/files.md: every file below `results/`, with its columns, types and units, or its keys."""
+"""docs/reference/files.md: every file below `results/`, with its columns and types, or its keys."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def named(path: str) -> OutputFile | None:
 
 _HEAD = """\
 <!-- Made by `make docs` from the JSON files' models, columns.yaml and report/files.yaml; edit there. -->
-# Files: every file, column, type and unit
+# Files: every file, column and type
 
 Everything is below `results/`; [results.md](../results.md) reads it with pandas and DuckDB. A recorded study leaves in
 `recorded/<study>/` what a live one leaves in `studies/<study>/`. While a file is made its name begins with a dot. A
@@ -88,8 +88,9 @@ One without a log is `not run`, with `no_log`.
 
 ## Tables
 
-In brackets are type and unit; without brackets a column is text, with a unit only it is a double. A name with `|` is
-two columns. An interval is null below two starts, pairs or logs. Columns that several tables have:
+In brackets is the type; without brackets a column is text. Units are in the names; `value`, `mean` and the like are in
+the metric's. A name with `|` is two columns. An interval is null below two starts, pairs or logs. Columns that several
+tables have:
 
 """
 _JSON_HEAD = """
@@ -132,10 +133,10 @@ def render_docs() -> str:
 
 
 Column = tuple[str, str, str]
-"""Name, type with unit, meaning."""
+"""Name, type, meaning."""
 _ENDS = (("_ci95_low", "_ci95_high"), ("_before", "_after"), ("_a", "_b"))
 _TYPES = {"list<item: string>": "strings", "list<item: double>": "doubles", "list<item: float>": "floats"}
-_TYPES |= {"list<item: bool>": "bools", "list<item: int32>": "int32s", "string": "", "double": ""}
+_TYPES |= {"list<item: bool>": "bools", "list<item: int32>": "int32s", "string": ""}
 
 
 def _columns(schema: pa.Schema) -> list[Column]:
@@ -146,7 +147,7 @@ def _columns(schema: pa.Schema) -> list[Column]:
         for first, second in _ENDS:
             both = f"{first}|{second.rpartition('_')[2]}"
             name = re.sub(rf"({first}|{second})(?=$|_percent$|_before|_a$)", both, name)
-        kind = ", ".join(filter(None, (_TYPES.get(str(column.type), str(column.type)), unit(column))))
+        kind = _TYPES.get(str(column.type), str(column.type))
         found.setdefault(name, (name, kind, column.metadata[b"description"].decode()))
     return list(found.values())
 
@@ -154,47 +155,6 @@ def _columns(schema: pa.Schema) -> list[Column]:
 def _column_line(column: Column) -> str:
     name, kind, meaning = column
     return f"- `{name}`{f' ({kind})' if kind else ''}: {meaning}\n"
-
-
-_UNITS = {
-    "_per_s": "1/s",
-    "_percent": "%",
-    "_ms": "ms",
-    "_s": "s",
-    "_rate": "share, 0 to 1",
-    "_tokens": "tokens",
-    "_bytes": "bytes",
-}
-"""End of a column's name → unit; the first that fits."""
-_OF_THE_METRIC = re.compile(
-    r"(objective_|baseline_|published_|recomputed_)?(value|mean|std|minimum|median|p\d\d|maximum)|(objective_)?ci95_(low|high)"
-)
-_OTHER_UNITS = {
-    "baseline_factor": "ratio",
-    "capacity_load": "1/s, or requests",
-    "edit_share": "share, 0 to 1",
-    "factor": "ratio",
-    "level": "that of `load`",
-    "percentile": "%",
-    "points": "points of percent",
-    "requests_in_flight": "requests",
-    "seconds": "s",
-    "slo_attainment": "share, 0 to 1",
-    "share_of_limit": "share, 1 is the limit",
-}
-
-
-def unit(column: pa.Field) -> str:
-    """Unit of a column, from its name; empty where it is no quantity."""
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_list(column.type)):
-        return ""
-    name = re.sub("_(before|after|a|b)$", "", str(column.name))
-    if _OF_THE_METRIC.fullmatch(name):
-        return "the metric's"
-    name = re.sub("_(mean|p99|ci95_low|ci95_high)$", "", name)
-    if "tokens_per_s" in name:
-        return "tokens/s"
-    return _OTHER_UNITS.get(name) or next((text for end, text in _UNITS.items() if name.endswith(end)), "")
 
 
 def _keys(file: OutputFile) -> str:

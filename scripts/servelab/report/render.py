@@ -113,7 +113,7 @@ def report_content(
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "figures": {
             section: [chart for chart in CHARTS if chart.section == section and chart.name in drawn]
-            for section in ("answer", "tried", "loads", "time")
+            for section in ("answer", "tried", "loads")
         },
         "curves": None if curves is None or curves.empty else curves_table(curves, "Logs" if is_recorded else "Starts"),
         "answers": None if asked is None else answers_table(asked),

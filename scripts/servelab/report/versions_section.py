@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -17,26 +16,20 @@ _VERDICTS = ("better", "worse", "no difference", "new failure", "fixed failure",
 _FAILURES = ("new failure", "fixed failure", "still fails", "not comparable")
 
 
-@dataclass(frozen=True)
-class Versions:
-    """The report's section on versions."""
+def versions_section(study: StudySummary, history: pd.DataFrame, answers: pd.DataFrame) -> dict[str, Any] | None:
+    """`summary`, `marks_key`, and the tables of `changes` and of `answers`; None for one version.
 
-    summary: str
-    marks_key: str
-    """Empty if every compared run is valid."""
-    changes: Table
-    answers: Table
-    """Empty if the study has an answer under one set of versions only."""
-
-
-def versions_section(study: StudySummary, history: pd.DataFrame, answers: pd.DataFrame) -> Versions | None:
-    """From rows of schemas.HISTORY and schemas.ANSWERS; None if only one version was ever measured."""
+    From rows of schemas.HISTORY and schemas.ANSWERS. The key is empty if every compared run is valid.
+    """
     if history.empty and len(answers) < 2:
         return None
     doubtful = mark(*history["validity_before"], *history["validity_after"])
-    return Versions(
-        _summary(history), MARKS_KEY if doubtful else "", _changes(study, history), _answers(study, answers)
-    )
+    return {
+        "summary": _summary(history),
+        "marks_key": MARKS_KEY if doubtful else "",
+        "changes": _changes(study, history),
+        "answers": _answers(study, answers),
+    }
 
 
 def _summary(history: pd.DataFrame) -> str:

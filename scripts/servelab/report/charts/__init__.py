@@ -56,15 +56,11 @@ VEGA_LITE = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
 EXTRAPOLATED = "*"
 EXTRAPOLATED_KEY = "* extrapolated: one deployment × as many as fit on a node; nothing that large was run"
 
-SIDES = {"Baseline": GREY, "Optimized": BLUE}
-SIDE_OF = {"baseline": "Baseline", "winner": "Optimized"}
-"""Candidate of the last stage → its name in charts."""
-
 MOST_ROWS = 24
 """Most rows of a chart with one row per candidate: it draws the best, and the table beside it has all."""
 
-Reads = Literal["proof", "search", "curves", "series"]
-Section = Literal["answer", "tried", "loads", "time"]
+Reads = Literal["proof", "search", "curves"]
+Section = Literal["answer", "tried", "loads"]
 Build = Callable[[pd.DataFrame], AnyChart | None]
 
 
@@ -73,8 +69,7 @@ class Chart:
     """A chart.
 
     `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, the
-    `curves`, or the `series` over time of the compared runs. `section` is the report's section. `build` gets its rows,
-    and gives None if they show nothing.
+    or the `curves`. `section` is the report's section. `build` gets its rows, and gives None if they show nothing.
     """
 
     name: str

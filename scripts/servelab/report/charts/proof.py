@@ -14,7 +14,6 @@ from servelab.report.charts import (
     GREY,
     INK,
     PLOT_WIDTH,
-    SIDE_OF,
     AnyChart,
     axis_title,
     chart,
@@ -45,7 +44,7 @@ def proof_rows(
     for workload, title in study.workloads.items():
         sides = comparison[(comparison["workload"] == workload) & (comparison["outcome"] == "ok")]
         by_side = {row["candidate"]: row for row in sides.to_dict("records")}
-        if by_side.keys() >= SIDE_OF.keys() and workload in change_of:
+        if by_side.keys() >= {"baseline", "winner"} and workload in change_of:
             promised = promised_percent if workload == study.objective.on else None
             of_workload = _workload_rows(by_side["baseline"], by_side["winner"], change_of[workload], promised)
             found += [row | {"title": title} for row in of_workload]

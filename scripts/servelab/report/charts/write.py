@@ -16,7 +16,6 @@ from servelab.core.files import replacing
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS, VEGA_LITE, Chart
 from servelab.report.charts.curves import with_limits
-from servelab.report.charts.over_time import series_rows
 from servelab.report.charts.proof import proof_rows
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
@@ -38,8 +37,7 @@ def draw_charts(found: Mapping[str, Any], folder: Path) -> None:
         [Decision.read(path) for path in found["decisions"]],
         read_tables([found["improvements"]]),
         proof.promised_change_percent if proof else None,
-        {name: read_tables([found[name]]) for name in ("timeline", "device_series") if name in found},
-        curves=read_tables([found["curves"]]),
+        read_tables([found["curves"]]),
     )
     folder.mkdir(parents=True, exist_ok=True)
     for chart, frame in charts:
@@ -51,35 +49,23 @@ def study_charts(
     table: pd.DataFrame,
     decisions: Sequence[Decision],
     improvements: pd.DataFrame,
-    promised_percent: float | None = None,
-    of_runs: Mapping[str, pd.DataFrame] | None = None,
-    curves: pd.DataFrame | None = None,
+    promised_percent: float | None,
+    curves: pd.DataFrame,
 ) -> Iterator[tuple[Chart, pd.DataFrame]]:
     """Each chart of a study's report with its rows.
 
     `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
-    `promised_percent` is the change that the search promised to the proof. `of_runs` has the tables `timeline`
-    and `device_series` of the compared runs, as far as they exist; `curves` has schemas.CURVES.
+    `promised_percent` is the change that the search promised to the proof. `curves` has schemas.CURVES.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"].isin(LAST_STAGES)].reset_index(drop=True)
-    compared = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
-    of_objective = select(improvements, {"metric": metric, "basis": basis})
+    of_objective = improvements[(improvements["metric"] == metric) & (improvements["basis"] == basis)]
     tables = {
         "proof": proof_rows(study, comparison, of_objective, promised_percent),
         "search": add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions),
-        "series": series_rows(compared),
-        **({} if curves is None else {"curves": with_limits(curves, study)}),
+        "curves": with_limits(curves, study),
     }
-    return ((chart, tables[chart.reads]) for chart in CHARTS if chart.reads in tables)
-
-
-def add_sides(rows: pd.DataFrame, study: StudySummary, comparison: pd.DataFrame) -> pd.DataFrame:
-    """Rows of each side's first run with `candidate` and `validity`; the deciding workload first, then in order."""
-    sides = comparison[["run_id", "workload", "candidate", "validity"]].drop_duplicates(["run_id", "workload"])
-    joined = rows.merge(sides, on=["run_id", "workload"])
-    order = [study.objective.on, *study.workloads]
-    return joined.sort_values("workload", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
+    return ((chart, tables[chart.reads]) for chart in CHARTS)
 
 
 def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:
@@ -97,13 +83,6 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.Data
         is_winner=pd.Series([key in winners for key in keys], dtype=bool, index=frame.index),
         verdict=pd.Series([verdicts.get(key) for key in keys], dtype=object, index=frame.index),
     )
-
-
-def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
-    """The rows whose columns have these values, compared as text."""
-    for column, value in where.items():
-        frame = frame[frame[column].astype(str) == value]
-    return frame.reset_index(drop=True)
 
 
 def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Path]) -> None:
