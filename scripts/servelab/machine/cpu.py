@@ -7,7 +7,6 @@ other programs had the CPUs for a part of the time, a run an hour later measures
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import re
@@ -92,23 +91,12 @@ def _read(path: Path) -> str | None:
 
 @cache
 def _lscpu() -> dict[str, str]:
-    """Fields of `lscpu`; none if it is missing or prints no JSON, as before util-linux 2.30."""
+    """Fields of `lscpu`; none if it is missing."""
     try:
-        done = subprocess.run(
-            ["lscpu", "-J"], capture_output=True, check=True, timeout=30, env={**os.environ, "LC_ALL": "C"}
-        )
-        return {each["field"].rstrip(":"): str(each["data"]) for each in _leaves(json.loads(done.stdout)["lscpu"])}
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        done = subprocess.run(["lscpu"], capture_output=True, check=True, timeout=30, env={**os.environ, "LC_ALL": "C"})
+    except (OSError, subprocess.SubprocessError):
         return {}
-
-
-def _leaves(fields: list[dict[str, object]]) -> Iterable[dict[str, str]]:
-    """Newer releases nest fields, and give those that only head others no value."""
-    for each in fields:
-        if each.get("data") is not None:
-            yield {"field": str(each["field"]), "data": str(each["data"])}
-        children = each.get("children")
-        yield from _leaves(children if isinstance(children, list) else [])
+    return dict(re.findall(r"^ *([^:\n]+): *(.+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
 
 
 def oom_kills() -> int:

@@ -38,7 +38,11 @@ class Repeats:
         others_percent: Callable[[], float] | None = None,
     ) -> None:
         """`partners` are the runs of a run's pair, `others_percent` is the share of the CPUs in use now."""
-        self._chosen, self._partners, self._look = chosen, partners, others_percent or _in_use_percent
+        self._chosen, self._partners, self._look = (
+            chosen,
+            partners,
+            others_percent or (lambda: psutil.cpu_percent(_SAMPLE_S)),
+        )
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
         self._repeated: set[str] = set()
 
@@ -85,15 +89,6 @@ def _status_of(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) and not (folder / IMPORTED).exists() else None
-
-
-def _in_use_percent() -> float:
-    """Share of the machine's CPUs in use while this process sleeps."""
-    before = psutil.cpu_times()
-    time.sleep(_SAMPLE_S)
-    now = psutil.cpu_times()
-    idle = now.idle + now.iowait - before.idle - before.iowait
-    return 100 * (1 - idle / max(sum(now) - sum(before), 0.01))
 
 
 class OtherPlaces(Protocol):

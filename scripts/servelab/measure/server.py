@@ -221,11 +221,6 @@ class Server:
                 if attempt == _PORT_ATTEMPTS:
                     raise Outage(f"the server's port was in use {_PORT_ATTEMPTS} times: {fault}") from None
 
-    def restart(self) -> None:
-        """Stops the server if it runs, and starts it."""
-        self.stop()
-        self.start()
-
     def stop(self) -> None:
         """Ends the server and all processes that it started."""
         if self.parts is not None:
@@ -255,7 +250,8 @@ class Server:
             answer = ask("POST", self.base_url + path, _RESET_S)
             if answer and answer.status == HTTPStatus.OK and self._engine.has_reset(answer.content):
                 return
-        self.restart()
+        self.stop()
+        self.start()
 
     def check_alive(self) -> None:
         """Raises why the server has ended, or still runs 5 s after one of its workers has ended (`_failure`)."""

@@ -184,15 +184,12 @@ def cancel_jobs(folder: Path, timeout_s: float = 600.0) -> list[QueuedJob]:
     pause_s, give_up = _POLL_S[0], time.monotonic() + timeout_s
     while left:
         if time.monotonic() > give_up:
-            raise Outage(f"Slurm does not end job {_names(left)} of an earlier workflow; see `scontrol show job`")
+            named = ", ".join(job.id for job in left)
+            raise Outage(f"Slurm does not end job {named} of an earlier workflow; see `scontrol show job`")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _POLL_S[1])
         left = queue(folder)
     return cancelled
-
-
-def _names(jobs: Sequence[QueuedJob]) -> str:
-    return ", ".join(job.id for job in jobs)
 
 
 def _ask(*command: str, check: bool = True) -> str:

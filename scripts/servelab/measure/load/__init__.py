@@ -81,13 +81,6 @@ class LoadPlan(Strict):
             raise ValueError(f"the client sets {', '.join(taken)} itself")
         return body
 
-    @field_validator("request_rate")
-    @classmethod
-    def _is_positive(cls, rate: float | Literal["inf"]) -> float | Literal["inf"]:
-        if rate != "inf" and not 0 < rate < float("inf"):
-            raise ValueError("must be above 0, or `inf`")
-        return rate
-
 
 def _address(base_url: str) -> tuple[str, int]:
     """Host and port; `ValueError` unless it is `http://host:port` or the same with `https`."""
