@@ -89,13 +89,14 @@ class RunInputs:
         """Raises `ConfigError` if environment, client, files or adapter are not those of the specification."""
         spec, environment, client = self.spec, self.environment, self.client_environment
         tool, of_client = spec.engine.name, CLIENTS.get(spec.client.name)
+        lock, release = (client.lock_sha256, client.version) if client else (None, None)
         for what, found, wanted in (
             ("engine", environment.tool, tool),
             (f"lock of {tool}", environment.lock_sha256, spec.engine.environment_sha256),
             (f"runtime of {tool}", environment.runtime, spec.engine.runtime),
             (f"version of {tool}", environment.version, spec.engine.version),
-            (f"lock of {spec.client.name}", client and client.lock_sha256, spec.client.environment_sha256),
-            (spec.client.name, version_in_identity(of_client, client and client.version), spec.client.version),
+            (f"lock of {spec.client.name}", lock, spec.client.environment_sha256),
+            (spec.client.name, version_in_identity(of_client, release), spec.client.version),
         ):
             if found != wanted:
                 raise ConfigError(
