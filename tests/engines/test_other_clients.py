@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from engines import jobs
 from engines.conftest import build_environment
-from servers.quirks import SCRIPTS
-from servers.stub_server import StubServer
 
 from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import read_environment
 from servelab.measure.clients import CLIENTS, version_in_identity
-from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
 
 ROOT = Path(__file__).parents[2]
@@ -67,35 +62,3 @@ def test_measures_a_run(installed, client_json, endpoint, rounds, warmup_request
     records = pq.read_table(output / "requests.parquet").to_pylist()
     assert {record["output_tokens"] for record in records} == {6}
     assert [record["round"] for record in records] == [each for each in range(rounds) for _ in range(4)]
-
-
-@pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
-def test_half_and_all_failed(installed, client_json, tmp_path):
-    """A client exits as it likes: what counts is a record of each request."""
-    environment = read_environment(client_json)
-    client = CLIENTS.get(environment.tool)
-    stub = StubServer(quirks=SCRIPTS)
-    with stub.running() as url:
-        for prompts, succeeds in (
-            (["normal", "status 500", "normal", "refused"], [True, False] * 2),
-            (["refused"], [False]),
-        ):
-            folder = tmp_path / str(len(prompts))
-            folder.mkdir()
-            plan = LoadPlan(
-                base_url=url,
-                endpoint="completions",
-                model="m",
-                requests=write_requests(folder / "requests.parquet", prompts),
-                tokenizer=installed.model_json.with_name("tokenizer.json"),
-                body={"ignore_eos": True},
-            )
-            command = client.command(plan, folder, environment.python)
-            # guidellm 0.8.1 writes no report in 1 of 14 runs where all requests fail at once ("No measurement start or
-            # end times available"). That is an outage, which a workflow repeats.
-            exit_codes = iter(lambda run=command: subprocess.run(run, check=False, cwd=ROOT).returncode, 0)
-            assert len(list(itertools.islice(exit_codes, 3))) < 3
-            records = client.read(plan, folder).records.to_pylist()
-            assert [record["error"] is None for record in records] == succeeds
-    sent = [body for body in stub.bodies if body["prompt"].startswith("normal")]
-    assert [(body["max_tokens"], body["temperature"], body["ignore_eos"]) for body in sent] == [(6, 0, True)] * 2

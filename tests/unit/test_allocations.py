@@ -95,13 +95,6 @@ def test_npus_of_a_slurm_job(line, indices, slurm, tmp_path):
     assert given("ascend") == list(indices)
 
 
-def test_the_other_tasks_of_an_array_are_not_this_job():
-    """Asked for the last task, whose number is the array's, Slurm tells of all of them."""
-    other = told("Nodes=npu1 CPU_IDs=0 Mem=0 GRES=npu:1(IDX:0)", job=JOB.replace("JobId=17", "JobId=18 ArrayJobId=17"))
-    own = told("Nodes=npu1 CPU_IDs=1 Mem=0 GRES=npu:1(IDX:5)", job=JOB.replace("JobId=17", "JobId=17 ArrayJobId=17"))
-    assert gres_indices(f"{other}\n{own}", "17", "npu1", ("npu",)) == [5]
-
-
 @pytest.mark.parametrize("sample", sorted(DATA.glob("scontrol-*.txt")), ids=lambda path: path.stem)
 def test_what_a_real_slurm_printed(sample):
     """The file's first line says what it must be read as."""

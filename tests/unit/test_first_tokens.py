@@ -90,10 +90,3 @@ def test_every_question_is_sent_once_more_for_one_token(server):
         "stream": False,
     }
     assert len(server.sent) == 4
-
-
-@pytest.mark.parametrize("first", ["refused", "none"])
-def test_a_server_without_them_is_asked_once(server, first):
-    found = with_first_tokens(answers(first, "good 1", "good 2"), asked(server))
-    assert found["first_tokens"].null_count == found["first_logprobs"].null_count == 3
-    assert len(server.sent) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import time
@@ -376,10 +375,6 @@ def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
     return LoadPlan(phase="warmup", limit=requests, **plan.model_dump(include=_OF_WARM_UP))
 
 
-_DRAWN_OVER = re.compile(r"[^\n]*\r(?!\n)|\r(?=\n)")
-"""Earlier states of a progress bar."""
-
-
 def _forward(log: Path, forwarded_bytes: int) -> int:
     """Copies the client's log from `forwarded_bytes` on to standard error; returns the bytes forwarded in total.
 
@@ -390,6 +385,6 @@ def _forward(log: Path, forwarded_bytes: int) -> int:
         output.seek(max(forwarded_bytes, end - _MOST_FORWARDED))
         text = output.read(_MOST_FORWARDED)
     if text:
-        sys.stderr.write(_DRAWN_OVER.sub("", text.decode(errors="replace")))
+        sys.stderr.write(text.decode(errors="replace"))
         sys.stderr.flush()
     return max(forwarded_bytes, end - _MOST_FORWARDED) + len(text)
