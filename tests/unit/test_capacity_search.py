@@ -20,7 +20,6 @@ from servelab.measure.server import CandidateFailed
 from servelab.measure.session import search_capacity
 from servelab.metrics.capacity import (
     CapacityStep,
-    capacity_values,
     find_capacity,
     is_saturated,
     judge,
@@ -58,16 +57,6 @@ def test_a_search_ends_around_the_limit(capacity):
     assert len(steps) < MOST_STEPS
     assert find_capacity(RATE, steps).load == pytest.approx(capacity, rel=1e-3)
     assert find_capacity(RATE, steps).text == f"at {misses:g} requests/s too slow"
-
-
-def test_the_range_and_the_lowest_load_end_a_search():
-    steps = searched(USERS, lambda load: 0.01)
-    assert [each.load for each in steps] == [1, 2, 4, 8, 16, 32, 64]
-    assert find_capacity(USERS, steps).ended_by == "range"
-    assert "64 in flight, the highest load that is tried, holds" in find_capacity(USERS, steps).text
-    steps = searched(USERS, lambda load: 2.0)
-    assert len(steps) == 1 and find_capacity(USERS, steps) is None and capacity_values(USERS, steps) == {}
-    assert capacity_values(None, []) == {}
 
 
 def test_what_a_load_misses():

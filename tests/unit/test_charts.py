@@ -91,12 +91,6 @@ def test_chart_shows_what_was_measured_on_a_page(name, frames, tmp_path):
     assert 300 < float(ET.parse(tmp_path / "c.svg").getroot().attrib["width"]) < 600
 
 
-@pytest.mark.parametrize("name", CHARTS.names())
-def test_chart_with_nothing_to_show_is_not_drawn(name, frames, tmp_path):
-    write_chart(CHARTS.get(name), frames[name].iloc[:0], {"svg": tmp_path / "c.svg"})
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("name", ["curves", "users"])
 def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(frames, tmp_path, name):
     found = frames[name].copy()

@@ -28,12 +28,6 @@ def planned(*run_ids: str, outcome: str = "ok") -> pd.DataFrame:
     return pd.DataFrame([{"study": "s", "run_id": run, "workload": "w", "outcome": outcome} for run in run_ids])
 
 
-def test_telemetry_begins_with_the_load(runs):
-    found = device_series(planned("a"), runs).to_pandas()
-    assert found["time_s"].tolist() == [0, 1, 2, 3, 4]
-    assert found["value"].tolist() == [300, 301, 302, 303, 304]
-
-
 def test_a_long_round_of_several_devices_has_few_points_with_their_means():
     rows = [
         sample(0, time, "power_w", 100.0 + 200 * device, device=str(device)) for time in range(600) for device in (0, 1)

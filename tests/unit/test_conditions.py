@@ -131,31 +131,6 @@ def test_a_condition_that_is_none_is_refused(text, said):
         read_condition(text)
 
 
-@pytest.mark.parametrize(("pace", "code", "word"), [(0.7, 3, "worse"), (0.97, 4, "cannot tell"), (1.5, 0, "better")])
-def test_command_line_ends_with_the_verdicts_code(folder_of, tmp_path, pace, code, word):
-    command = [
-        sys.executable,
-        SCRIPT,
-        "compare",
-        folder_of(),
-        folder_of(pace),
-        "--output",
-        tmp_path / "c",
-        "--names",
-        "old",
-        "new",
-    ]
-    ended = subprocess.run(
-        [*command, "--fail-if", "total_tokens_per_s < -3%"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert f"Verdict: {word}" in ended.stdout
-    assert (tmp_path / "c" / "comparison.html").exists()
-
-
 def test_the_documents_ci_job_fails_on_a_slower_release(folder_of, tmp_path):
     (block,) = re.findall(r"```yaml\n(jobs:.*?)```", (ROOT / "docs/results.md").read_text(), re.DOTALL)
     step = yaml.safe_load(block)["jobs"]["serving-speed"]["steps"][-1]["run"]

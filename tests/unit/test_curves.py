@@ -20,7 +20,7 @@ from servelab.search.proof_plan import judge
 from servelab.search.strategies import _sizes
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.project import StudySummary
-from servelab.study.study import Candidate, Study
+from servelab.study.study import Candidate
 
 ON = "cpu-sharegpt"
 CLOSED = {"max_concurrency": [4, 1, 16]}
@@ -43,21 +43,6 @@ def first_stage(project):
 
 def levels(runs):
     return [run.spec.protocol.max_concurrency or run.spec.protocol.request_rate for run in runs]
-
-
-def test_a_study_is_written_as_it_was_given():
-    load = {"request_rate": [1.0, 2.5, 9.0]}
-    given = with_curve(CLOSED, others=["cpu-long", {"name": "b", "workload": "cpu-short", "title": "B", "load": load}])
-    study = Study.model_validate(given)
-    written = study.model_dump(mode="json", exclude_none=True)
-    assert written["workloads"] == given["workloads"]
-    assert Study.model_validate(written) == study
-
-
-def test_the_highest_point_decides_unless_another_is_named(make_project):
-    assert make_project(with_curve(CLOSED)).study.objective.on == f"{ON}-c16"
-    assert make_project(with_curve(CLOSED, on=f"{ON}-c4")).study.objective.on == f"{ON}-c4"
-    assert make_project(with_curve(RATES, on=f"{ON}-r2")).study.objective.on == f"{ON}-r2"
 
 
 def test_one_server_start_serves_all_points_the_lowest_first(make_project):

@@ -101,8 +101,3 @@ def requests(error=None):
 )
 def test_energy_of_the_whole_duration_is_shared_by_the_tokens_of_successes(tag, value):
     assert METRICS.get(tag).observe(Round(requests(), {}, telemetry(*power()))) == pytest.approx([value])
-
-
-@pytest.mark.parametrize("tag", ["energy_per_output_token_j", "energy_per_token_j"])
-def test_no_token_no_energy_per_token(tag):
-    assert METRICS.get(tag).observe(Round(requests("refused"), {}, telemetry(*power()))).size == 0

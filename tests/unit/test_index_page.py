@@ -51,14 +51,3 @@ def test_what_is_missing_or_unfinished_or_broken_is_listed_as_such(results):
     assert (found["begun"][3].text, found["wanted"][3].text) == ("not finished", "not begun")
     assert found["broken"][3].text == "cannot be read" and "study.json: title" in found["broken"][3].note
     assert "1 study with an answer, 3 without" in index_page(results, ["studies/wanted"]).lead
-
-
-def test_a_study_whose_baseline_won_and_one_within_noise(results):
-    file = results / "studies" / sample_study.STUDY / "recommended.json"
-    recommended = json.loads(file.read_text())
-    file.write_text(json.dumps(recommended | {"changed": False, "improvements": []}))
-    assert rows(results)[sample_study.STUDY][4].text == "none"
-    recommended["improvements"][0] |= {"change_ci95_low_percent": -1.0, "change_percent": 2.0}
-    file.write_text(json.dumps(recommended))
-    cell = rows(results)[sample_study.STUDY][4]
-    assert cell.text.startswith("+2.0") and cell.note.startswith("Use this command") and not cell.is_good

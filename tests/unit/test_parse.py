@@ -75,17 +75,6 @@ def test_every_table_has_one_mean_of_a_latency_whatever_the_size_of_its_rounds(s
     assert (row["objective_ci95_low"] + row["objective_ci95_high"]) / 2 == pytest.approx(metric["mean"])
 
 
-def test_what_a_check_found_is_in_the_candidates_row(stage):
-    _, plan, runs = stage
-    busy = [row | {"first_token_s": row["last_token_s"], "chunk_gaps_ms": []} for row in records(spec().protocol)]
-    first, second = (candidate.runs[0].run_id for candidate in plan.candidates[1:3])
-    write(runs / first, busy)
-    write(runs / second, server_starts=ROUNDS + 2)
-    table = parsed(stage)["table"].set_index("run_id")
-    assert table.loc[first, "validity"] == "invalid" and "zero itl: 120 of 120" in table.loc[first, "validity_note"]
-    assert table.loc[second, "validity_note"] == "server restarted: 5 starts of the server for 3 rounds"
-
-
 @pytest.fixture
 def incumbent(stage):
     """Writes the runs of the incumbent, three server starts, and returns its row and the tables."""

@@ -23,7 +23,7 @@ from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import write_tables
-from servelab.report.render import checks_table, report_content, report_html
+from servelab.report.render import report_content, report_html
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
@@ -211,14 +211,6 @@ def test_every_figure_of_a_run_that_is_not_valid_is_marked_and_no_other(study):
     assert baselines == {"sharegpt": "", "short-128x4": "†", "very-long-32000x100": ""}
 
 
-def test_a_doubtful_point_that_does_not_decide_is_listed(study):
-    """A candidate's other points of a curve are in no stage's table, only in that of the curves."""
-    checks = read_tables([study / "checks.parquet"]).head(1).assign(run_id="SGLang-1", level="suspect")
-    measured = sample_curves.curves().to_dict("records")
-    (row,) = checks_table(StudySummary.read(study / "study.json"), checks, measured).rows
-    assert (row[0].text, row[0].run_id) == ("SGLang", "SGLang-1")
-
-
 def test_html_stands_alone(page):
     assert not {"link", "img", "iframe"} & set(page.tags)
     assert page.tags.count("script") == 3 + len(CHARTS.names())  # its own, Vega, and what draws each chart
@@ -309,15 +301,6 @@ def test_every_table_of_figures_has_n_means_and_intervals(study):
                     interval = r"[+−].+ % .*95 % [+−].+ to [+−].+ %" if is_change else r"[\d.,]+ ± [\d.,]+"
                     assert re.match(interval, plain(f"{cell.text} {cell.note}")), (column, cell)
     assert figures > 40 and single_rounds > 2
-
-
-def test_control_characters_of_logs_are_dropped(study):
-    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
-    table.loc[table["reason"] == "out_of_memory", "message"] = "\x1b[31mno memory\x1b[0m\x00 <b>|"
-    result = content(study, table=table)
-    page = report_html(result, study / "charts")
-    assert "no memory" in page and "&lt;b&gt;|" in page
-    assert "\x1b" not in page
 
 
 def test_missing_chart_decision_and_run_are_named(study, tmp_path):

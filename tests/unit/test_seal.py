@@ -12,7 +12,7 @@ import pytest
 from made_results import write_run
 
 from servelab.core.errors import ServelabError
-from servelab.core.identity import file_sha256, run_id
+from servelab.core.identity import file_sha256
 from servelab.core.seal import Seal, faults_of_seal, resealed, seal_of
 from servelab.measure.run_files import RunStatus
 from servelab.measure.sealed_runs import SealedRuns
@@ -67,12 +67,6 @@ def test_each_file_that_is_removed_emptied_cut_or_changed_in_one_byte(run, name)
         assert faults_of(run), at
     file.write_bytes(before)
     assert faults_of(run) == []
-
-
-def test_a_specification_of_another_run_that_was_sealed(run):
-    OTHER.write(run / "spec.json")
-    made_run.seal(run)
-    assert faults_of(run) == [f"spec.json: is the specification of run {run_id(OTHER)}"]
 
 
 def test_what_was_added(run):

@@ -51,10 +51,6 @@ def test_interval_is_where_the_ratio_test_of_the_means_just_rejects():
     assert 2.77645 < errors[0] < 4.30265  # between 4 and 2 degrees of freedom
 
 
-def test_noise_that_reaches_zero_leaves_the_change_unbounded():
-    assert ratio_ci95([1.0, 100.0], [50.0, 51.0])[1:] == (-math.inf, math.inf)
-
-
 @pytest.mark.parametrize(("rounds", "spreads"), [((3, 3), (2, 2)), ((3, 5), (1, 4)), ((8, 8), (3, 1))])
 def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
     draw = random.Random(7)

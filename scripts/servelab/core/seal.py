@@ -88,8 +88,8 @@ def faults_of_seal(folder: Path) -> list[str]:
             return [f"{STATUS}: missing"]
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             return [f"{STATUS}: not valid JSON"]
-        except _WrongError as error:
-            return [f"{STATUS}: {error}"]
+        if isinstance(seal, str):
+            return [f"{STATUS}: {seal}"]
         faults = [] if _status_sha256(status) == seal.status_sha256 else [f"{STATUS}: was changed"]
         return faults + list(_file_faults(folder, seal))
 
@@ -113,24 +113,20 @@ def fault_of_digests(status: bytes, digests: Mapping[str, str | None]) -> str | 
     return None
 
 
-class _WrongError(Exception):
-    """What is wrong with a `status.json`."""
-
-
-def _seal_in(status: Any, run_id: str) -> Seal:
+def _seal_in(status: Any, run_id: str) -> Seal | str:
+    """The seal of a status, or what is wrong with the status."""
     if not isinstance(status, dict):
-        raise _WrongError("not valid JSON")
+        return "not valid JSON"
     if status.get("run_id") != run_id:
-        raise _WrongError(f"is of run {status.get('run_id')}, in the folder of another")
+        return f"is of run {status.get('run_id')}, in the folder of another"
     if status.get(_SEAL) is None:
-        raise _WrongError("has no seal, so another version of the workflow wrote it")
+        return "has no seal, so another version of the workflow wrote it"
     try:
         seal = Seal.model_validate(status[_SEAL])
     except ValidationError:
-        raise _WrongError("its seal was changed") from None
-    if seal.model_dump(mode="json") != status[_SEAL]:  # such as a misspelt key, which a model ignores
-        raise _WrongError("its seal was changed")
-    return seal
+        return "its seal was changed"
+    # a misspelt key is one that the model ignores
+    return seal if seal.model_dump(mode="json") == status[_SEAL] else "its seal was changed"
 
 
 def _file_faults(folder: Path, seal: Seal) -> Iterator[str]:
