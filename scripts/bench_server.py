@@ -17,21 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.bench.bench_result import (
-    RAISED,
-    Bench,
-    BenchLoad,
-    SearchedCapacity,
-    SearchedVisit,
-    means,
-    point_result,
-    search_visit,
-    searched_spec,
-)
+from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
 from servelab.core.errors import ConfigError
-from servelab.core.run_spec import CapacitySpec
 from servelab.engines.endpoint import Address, Asked, ask, check_key, checked_url
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadResult
@@ -40,10 +29,6 @@ from servelab.report.page import write_page
 _FEWEST_REQUESTS = 16
 _PER_SLOT = 4
 """Requests of a visit for each that is in flight, so that the load is steady for most of it."""
-_OF_A_STEP = 100
-"""Requests of a step of the search for capacity."""
-_APART = 10_000
-"""Between the seeds of two searches, so that no prompt is sent twice."""
 _RATE_S = 20
 """Seconds that a load at a rate is sent for."""
 _LONG_S = 60.0
@@ -59,18 +44,6 @@ def options() -> argparse.ArgumentParser:
         "--concurrency", type=_count, nargs="+", default=[1, 4, 16], help="requests in flight (default: 1 4 16)"
     )
     loads.add_argument("--rate", type=_positive, nargs="+", help="requests per second, with Poisson arrivals, instead")
-    parser.add_argument(
-        "--capacity", choices=tuple(RAISED), help="also search the highest load that meets the limits of --slo"
-    )
-    parser.add_argument(
-        "--slo",
-        nargs=3,
-        action="append",
-        default=[],
-        metavar=("METRIC", "STATISTIC", "LIMIT"),
-        help="limit of --capacity, as in `--slo ttft_ms p90 500`; may be given several times",
-    )
-    parser.add_argument("--lowest", type=_positive, default=1.0, help="load at which the search begins (default: 1)")
     parser.add_argument("--requests", type=_count, help="requests of each load in a visit; default: by the load")
     parser.add_argument("--visits", type=_count, default=3, help="how often each load is sent (default: 3)")
     parser.add_argument("--input-tokens", type=_count, default=256, help="length of the prompts (default: 256)")
@@ -109,9 +82,6 @@ def main(arguments: argparse.Namespace) -> None:
     if (output / "bench.json").exists():
         raise ConfigError(f"--output {output}: has a bench already; give another folder")
     points = _points(arguments)
-    if arguments.slo and not arguments.capacity:
-        raise ConfigError("--slo is a limit of --capacity; give `--capacity concurrency` or `--capacity rate` too")
-    searched = searched_spec(arguments.capacity, arguments.slo, arguments.lowest) if arguments.capacity else None
     asked = ask(address, arguments.model)
     _check_limit(asked, arguments)
     seed = secrets.randbits(31)
@@ -127,7 +97,6 @@ def main(arguments: argparse.Namespace) -> None:
     _say(f"{asked.model} at {address.url}: asking how it counts tokens")
     accepted = find_accepted(target, seed)
     results = _visits(target, accepted, points, arguments, seed)
-    capacity, steps = _capacity(target, accepted, searched, arguments, seed) if searched else (None, [])
     tables = [pa.concat_tables([result.records for result in results[point]]) for point in points]
     counted = means(tables)
     client = CLIENTS.get(CLIENT)
@@ -148,7 +117,6 @@ def main(arguments: argparse.Namespace) -> None:
             point_result(point, arguments.endpoint, records, [result.stats for result in results[point]])
             for point, records in zip(points, tables, strict=True)
         ],
-        capacity=capacity,
         client=f"{client.name} {client.version}",
         servelab=version("servelab"),
         host=socket.gethostname(),
@@ -159,7 +127,7 @@ def main(arguments: argparse.Namespace) -> None:
     named = [
         table.append_column("load", pa.array([point.name] * len(table), pa.string()))
         for point, table in zip(points, tables, strict=True)
-    ] + [table.append_column("load", pa.array(["capacity"] * len(table), pa.string())) for table in steps]
+    ]
     pq.write_table(pa.concat_tables(named), output / "requests.parquet")
     write_page(bench_page(bench, before), output / "bench.html", output / "bench.md")
     bench.write(output / "bench.json")
@@ -205,31 +173,6 @@ def _visits(
             )
             results[point].append(result)
     return results
-
-
-def _capacity(
-    target: Target, accepted: Accepted, spec: CapacitySpec, arguments: argparse.Namespace, seed: int
-) -> tuple[SearchedCapacity, list[pa.Table]]:
-    """The capacity over all visits, and the records of all steps."""
-    visits: list[SearchedVisit] = []
-    tables: list[pa.Table] = []
-    requests = arguments.requests or _OF_A_STEP
-    for visit in range(arguments.visits):
-        _say(f"visit {visit + 1} of {arguments.visits}: capacity, {requests} requests a step")
-        found, records = search_visit(
-            target,
-            accepted,
-            spec,
-            visit=visit,
-            requests=requests,
-            seed=(seed + _APART * (1 + visit)) % (1 << 31),
-            input_tokens=arguments.input_tokens,
-            warmup=arguments.warmup,
-            say=_say,
-        )
-        visits.append(found)
-        tables += records
-    return SearchedCapacity(spec=spec, requests=requests, visits=visits), tables
 
 
 def _points(arguments: argparse.Namespace) -> list[Point]:

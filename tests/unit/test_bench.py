@@ -125,29 +125,6 @@ def test_answers_that_end_by_themselves(refuses, tmp_path):
     assert {each.check: each.level for each in found.points[0].findings}["output_length"] in ("ok", "not applicable")
 
 
-@pytest.mark.slow
-def test_a_capacity_is_searched_in_each_visit(tmp_path):
-    words = ("--concurrency", "1", "--visits", "2", *SMALL, "--requests", "20", "--slo", "ttft_ms", "p90", "800")
-    with StubServer(one_at_a_time=True).running() as url:
-        done = bench(url, tmp_path / "bench", *words, "--capacity", "concurrency")
-    assert done.returncode == 0, done.stderr
-    found = read(tmp_path / "bench").capacity
-    assert len(found.visits) == 2 and found.requests == 20
-    for visit in found.visits:
-        holds = [step.load for step in visit.steps if step.missed is None]
-        assert visit.load < min(step.load for step in visit.steps if step.missed)
-        assert holds and visit.requests_per_s > 0
-    interval = found.interval()
-    assert interval.low < interval.value < interval.high
-    line = next(line for line in done.stdout.splitlines() if line.startswith("It sustains "))
-    assert "ttft_ms p90 at most 800: at " in line
-    page = (tmp_path / "bench/bench.md").read_text()
-    assert "Share of the limit" in page and "It sustains" in page
-    records = pq.read_table(tmp_path / "bench/requests.parquet").to_pylist()
-    steps = sum(len(visit.steps) for visit in found.visits)
-    assert sum(row["load"] == "capacity" for row in records) == 20 * steps
-
-
 def refused(url, output, *words):
     """The error of a bench that writes nothing."""
     with pytest.raises(ServelabError) as error:
@@ -163,11 +140,6 @@ def refused(url, output, *words):
         (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
         (("--concurrency", "2", "2"), 2, "given twice"),
         (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this environment variable"),
-        (("--slo", "ttft_ms", "p90", "5"), 2, "give `--capacity concurrency`"),
-        (("--capacity", "concurrency"), 2, "needs `--slo METRIC STATISTIC LIMIT`"),
-        (("--capacity", "rate", "--slo", "ttft", "p90", "5"), 2, "did you mean `ttft_ms`?"),
-        (("--capacity", "rate", "--slo", "ttft_ms", "p9", "5"), 2, "slos.ttft_ms.p9"),
-        (("--capacity", "rate", "--slo", "ttft_ms", "p90", "many"), 2, "'many' is no number"),
         (("--compare", "no/such"), 1, "no/such"),
     ],
 )

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from servelab.bench.bench_result import Bench, PointResult, SearchedCapacity, capacity_words
+from servelab.bench.bench_result import Bench, PointResult
 from servelab.core.yaml_file import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
-from servelab.metrics.capacity import UNITS
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
 from servelab.report.page import Cell, Page, Section, Table
@@ -82,8 +81,6 @@ _REMARK = (
 def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     """The page; `before` is an earlier bench to compare with."""
     sections = [Section("Loads", _loads(bench.points), kind="figures")]
-    if bench.capacity is not None:
-        sections.append(_searched(bench.capacity))
     if before is not None:
         sections.append(_comparison(before, bench))
     sections += [
@@ -102,7 +99,7 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
 def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
     """Four lines: the most it gave, how long an answer takes, whether to believe it, what is not known.
 
-    Further lines give the capacity, if it was searched, and what changed since an earlier bench.
+    A further line gives what changed since an earlier bench.
     """
     best = max(bench.points, key=lambda point: fmean(point.visits.get("output_tokens_per_s") or [0.0]))
     first, last = bench.points[0], bench.points[-1]
@@ -122,8 +119,6 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
         f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
         f"Not known: {', '.join(name for name, _ in _unknowns(bench))}.",
     ]
-    if bench.capacity is not None:
-        lines.append(capacity_words(bench.capacity))
     if before is not None:
         lines.append(_changed_words(before, bench))
     return lines
@@ -154,23 +149,6 @@ def _loads(points: Sequence[PointResult]) -> Table:
             cells.append(Cell(_text(point, name), note=p99))
         rows.append([*cells, Cell(f"{point.requests:,}"), Cell(f"{point.failed:,}")])
     return Table(columns, rows)
-
-
-def _searched(found: SearchedCapacity) -> Section:
-    unit = UNITS[found.spec.of]
-    rows = [
-        [
-            Cell(f"{number}"),
-            Cell(f"{step.load:g} {unit}"),
-            Cell(f"{step.requests_per_s:.3g}"),
-            Cell("–" if step.share_of_limit is None else f"{step.share_of_limit:.2f}"),
-            Cell(step.missed or "holds", is_good=step.missed is None),
-        ]
-        for number, visit in enumerate(found.visits, 1)
-        for step in visit.steps
-    ]
-    text = f"{capacity_words(found)} Each step sent {found.requests:,} requests (docs/load.md#capacity)."
-    return Section("Capacity", Table(["Visit", "Load", "Requests/s", "Share of the limit", "Found"], rows), text)
 
 
 def _comparison(before: Bench, now: Bench) -> Section:
