@@ -92,7 +92,6 @@ class StubServer:
         self.sent: dict[str, list[tuple[float, float]]] = {}
         """Prompt → before and after each of its tokens was sent, on the monotonic clock."""
         self.connections = self.peak_concurrency = self._open = 0
-        self._turn = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
 
     def _script(self, head: str, path: str, body: dict[str, Any]) -> Script:
@@ -138,8 +137,7 @@ class StubServer:
                 if body:
                     self.bodies.append(body)
                     self.paths.append(head.split()[1])
-                async with self._turn if self.says.get("one_at_a_time") else contextlib.nullcontext():
-                    await self._play(writer, body, self._script(head, head.split()[1], body))
+                await self._play(writer, body, self._script(head, head.split()[1], body))
                 if "Connection: close" in lines:
                     break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
