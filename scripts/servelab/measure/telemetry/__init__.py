@@ -91,7 +91,7 @@ class Sampler:
     """Context manager that reads every source that concerns the run, while the block runs."""
 
     def __init__(self, watched: Watched, reported: set[str] | None = None) -> None:
-        """`reported` holds the sources of which it was said that they cannot be read, and the sampler adds to it."""
+        """`reported` has the sources that were already reported as unreadable; the sampler adds to it."""
         self._watches = [_Watch(source, watched) for source in SOURCES if source.concerns(watched)]
         self._reported = set() if reported is None else reported
         self._started_at = 0.0
