@@ -31,6 +31,7 @@ from servelab.workflow.made_from import (
     MADE_FROM,
     MADE_FROM_LIVE,
     MADE_FROM_RECORDED,
+    set_back,
     write_digests,
 )
 from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
@@ -41,13 +42,7 @@ from servelab.workflow.studies import (
     read_studies,
     shared_runs,
 )
-from servelab.workflow.rule_parts import (
-    SHOWN,
-    StudyFiles,
-    call,
-    rule_files,
-    stage_tables,
-)
+from servelab.workflow.rule_parts import SHOWN, StudyFiles, call, rule_files, stage_tables
 
 RESULTS = Path("results")
 PLANS = Plans(
@@ -94,6 +89,7 @@ console.measuring[:] = [
 ]
 NAMES = stated_json(STUDIES.stated_names())
 if workflow.is_main_process:
+    set_back(RESULTS)
     write_digests(SCRIPTS, STUDIES)
 
 if workflow.remote_exec:  # the process of a job on a cluster

@@ -2,12 +2,13 @@
 
 import os
 import shlex
+import time
 from pathlib import Path
 
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
 from servelab.core.cli import RuleJob
-from servelab.workflow.made_from import code_files, write_digest
+from servelab.workflow.made_from import code_files, set_back, write_digest
 from servelab.workflow.rule_parts import call, rule_files
 
 
@@ -45,3 +46,16 @@ def test_a_digest_is_as_old_as_its_newest_file_and_new_when_one_changes(tmp_path
     (scripts / "pack/templates/page.j2").write_text("changed")
     os.utime(scripts / "pack/templates/page.j2", ns=(0, 0))
     assert made_ns() > 10**18 + 2
+
+
+def test_results_ahead_of_the_clock_are_dated_now_and_alike(tmp_path):
+    """Changed code was "Nothing to be done": its digest was older than they were."""
+    ahead = [tmp_path / name for name in ("studies/s/stages/a/table.parquet", "runs/r/status.json", "studies/s/a")]
+    for number, path in enumerate((*ahead, tmp_path / "runs/r/spec.json")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, ns=(0, 4 * 10**18 + number if path in ahead else 10**18))
+    set_back(tmp_path)
+    times = {path.stat().st_mtime_ns for path in ahead}
+    assert len(times) == 1 and times.pop() <= time.time_ns()
+    assert (tmp_path / "runs/r/spec.json").stat().st_mtime_ns == 10**18
