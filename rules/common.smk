@@ -42,7 +42,13 @@ from servelab.workflow.studies import (
     read_studies,
     shared_runs,
 )
-from servelab.workflow.rule_parts import SHOWN, StudyFiles, call, rule_files, stage_tables
+from servelab.workflow.rule_parts import (
+    SHOWN,
+    StudyFiles,
+    call,
+    rule_files,
+    stage_tables,
+)
 
 RESULTS = Path("results")
 PLANS = Plans(
