@@ -115,11 +115,6 @@ try:
             RESULTS,
             SEALED.is_complete,
             use_imported=CONFIG.use_imported_runs,
-            # a dry run with Snakemake's listing, or --verbose, has the bounds too
-            is_table=not workflow.output_settings.verbose
-            and bool(
-                workflow.output_settings.quiet or not workflow.output_settings.dryrun
-            ),
         )
         if workflow.is_main_process
         else ([], [])

@@ -15,12 +15,11 @@ from servelab.results.compare_with_baseline import improvements
 from servelab.results.curves import curves_table, device_series
 from servelab.search import versions
 from servelab.search.candidates_table import CandidatesStage, candidates_table, describe, workload_titles
-from servelab.search.decision import Decision
+from servelab.search.decision import Decision, PastStage
 from servelab.search.project import load_project
 from servelab.search.proof_plan import promised_percent
 from servelab.search.recommend import recommend
 from servelab.search.recommended import Recommended
-from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy, is_live, load_searched, read_plan, study_path
 from servelab.study.study import Study

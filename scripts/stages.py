@@ -9,11 +9,10 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.parse import parse_plan
 from servelab.search import strategies as search
-from servelab.search.decision import Decision
-from servelab.search.power import power_text
+from servelab.search.decision import Decision, PastStage
+from servelab.search.forecast import power_text
 from servelab.search.project import load_project
 from servelab.search.proof_plan import ProofStage, promised_percent, search_noise
-from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
 from servelab.study.project import load_searched, read_plan, study_path
 from servelab.study.study import CONFIRM_FIRST, load_study

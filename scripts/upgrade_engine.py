@@ -19,7 +19,7 @@ from servelab.core.files import CHECKOUT
 from servelab.metrics.definitions import METRICS
 from servelab.report.compare.conditions import EXIT_CODES, Word
 from servelab.search.bisect import STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
-from servelab.search.effective import effective_changes, shown
+from servelab.search.planning import effective_changes, shown
 from servelab.search.project import load_project
 from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release, word_for
 from servelab.study.project import Project

@@ -10,10 +10,10 @@ from made_study import demo_study
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
+from servelab.search.decision import PastStage
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import ProofStage, judge, plan_proof, promised_percent
 from servelab.search.recommended import ChangedAnswers, Recommended
-from servelab.search.strategy import PastStage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.plan import Plan
 from servelab.study.study import CONFIRM, CONFIRM_FIRST

@@ -15,7 +15,6 @@ from servelab.engines.adapters import ENGINES
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
-from servelab.search.course import most_runs
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, apply, baseline
@@ -198,8 +197,6 @@ def test_the_last_message_of_a_question_asks_it(own_questions):
 def test_the_forecast_counts_the_questions(make_project, tmp_path):
     without, few = (make_project(content) for content in (plain(), asking()))
     more, fewer = (forecast(project, tmp_path) for project in (few, without))
-    assert more.most > fewer.most and more.most_starts == fewer.most_starts
+    assert more.about > fewer.about and more.about_starts == fewer.about_starts
     known = [run for candidate in stage(few, 0).candidates for run in candidate.measured_runs]
     assert more.known == len(known) and more.known_jobs == fewer.known_jobs
-    first_pairs = 2 * few.study.proof.pairs  # questions on the first pairs only
-    assert most_runs(few.study)["confirm"] == most_runs(without.study)["confirm"] + first_pairs

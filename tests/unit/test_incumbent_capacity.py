@@ -6,9 +6,9 @@ import pytest
 from made_search import TWO
 
 from servelab.search import strategies as search
+from servelab.search.decision import PastStage
 from servelab.search.simulate import Measured, tables
 from servelab.search.strategies.staged import probes
-from servelab.search.strategy import PastStage
 from servelab.study.study import CONFIRM, RECHECK
 
 CAPACITY = {"capacity": {"of": "request_rate", "slos": {"ttft_ms": {"p90": 1000}}}}

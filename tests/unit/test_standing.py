@@ -9,7 +9,7 @@ from servelab.results.checks import CHECKS, check_run, disturbance, verdict
 from servelab.results.parse import parse_plan
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_stage
-from servelab.search.recommend import best_by_workload, judge_loss
+from servelab.search.recommend import judge_loss
 from servelab.search.recommended import Improvement
 from servelab.search.verdict import comparison_row, noise_of_sides
 from servelab.search.verdict import judge as verdict_of_sides
@@ -101,33 +101,6 @@ def test_a_winner_of_failed_requests_is_unclear_and_a_baseline_of_them_is_compar
     assert loss(study, 50, success_rate={"winner": 0.9}) == ("unclear", said)
     assert loss(study, 50, success_rate={"baseline": 0.9})[0] == "holds"
     assert loss(study, -50, success_rate={"baseline": 0.9, "winner": 0.9})[0] == "loses"
-
-
-def best(study, baseline_values, winner_values, **faults):
-    """What to use on a workload that does not decide, where the winner is recommended and the baseline is faster."""
-    table, _ = on_short(baseline_values, winner_values, **faults)
-    gain = Improvement(
-        workload="cpu-short",
-        title="",
-        metric="total_tokens_per_s",
-        basis="deployment",
-        baseline_value=None,
-        value=None,
-        change_percent=-33.0,
-        change_ci95_low_percent=-34.0,
-        change_ci95_high_percent=-32.0,
-        n=3,
-    )
-    (found,) = best_by_workload(study, table, [gain], "winner", {"cpu-short": "Short"})
-    return found.candidate
-
-
-def test_the_best_of_a_workload_is_neither_disturbed_nor_of_failed_requests(study):
-    assert best(study, FASTER, STEADY) == "baseline"
-    assert best(study, FASTER, STEADY, disturbed={"baseline": BUSY}) == "winner"
-    assert best(study, FASTER, STEADY, disturbed={"winner": BUSY}) == "winner"
-    assert best(study, FASTER, STEADY, success_rate={"baseline": 0.9}) == "winner"
-    assert best(study, FASTER, "crashed") == "baseline"
 
 
 # versions and studies

@@ -80,7 +80,7 @@ def test_the_same_measurements_give_the_same_model():
 def test_a_design_begins_with_many_changes_and_has_no_two_alike():
     levels = np.array(list(itertools.product(range(2), repeat=6)))
     chosen = levels[design(levels, [2] * 6, 5, [0])]
-    assert chosen[0].sum() == 6
+    assert chosen[0].sum() >= 5
     different = [int((one != other).sum()) for one, other in itertools.combinations(chosen, 2)]
     assert min(different) >= 2
 

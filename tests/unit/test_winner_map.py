@@ -50,8 +50,8 @@ def level(load, *percents, only=None):
 )
 def test_ranges_and_crossings_of_measured_loads(levels, ranges, crossing):
     found, crossings = load_ranges(levels)
-    assert [tuple(each) for each in found] == ranges
-    assert [tuple(each) for each in crossings] == ([crossing] if crossing else [])
+    assert [(tuple(each.best), each.from_load, each.to_load) for each in found] == ranges
+    assert [tuple(each.model_dump().values()) for each in crossings] == ([crossing] if crossing else [])
 
 
 LOADS = [1, 4, 16]

@@ -271,22 +271,22 @@ def _curve_row(row: Row) -> list[Cell]:
 
 
 def guard_section(recommended: Recommended) -> dict[str, Any] | None:
-    """What to use on each workload: `verdict`, `losses` beyond what the study allows, and the `best` if they differ.
+    """Where the winner loses: `verdict`, and `losses` beyond what the study allows.
 
     None for a study with one workload, which has no other to compare with.
     """
-    if len(recommended.by_workload) < 2:
+    rows = recommended.proof.workloads if recommended.proof else recommended.improvements
+    if len(rows) < 2:
         return None
     losses = [f"{row.title}: {row.guard_why}" for row in recommended.improvements if row.guard == "loses"]
     unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
-    differs = any(not best.is_recommended for best in recommended.by_workload)
     count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "no workload"
     verdict = f"The optimized configuration loses more than {recommended.max_loss_percent:g} % on {count}."
     if not recommended.changed:
         verdict = "Use the baseline on every workload."
     if unclear:
         verdict += f" Noise is too large to decide on {', '.join(unclear)}."
-    return {"verdict": verdict, "losses": losses, "best": recommended.by_workload if differs else []}
+    return {"verdict": verdict, "losses": losses}
 
 
 MOST_ROWS = 12

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,36 +14,21 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search import strategies as search
 from servelab.search.decide import undecided
-from servelab.search.decision import Decision
+from servelab.search.decision import Decision, PastStage
 from servelab.search.planning import plan_confirm
-from servelab.search.proof import looks
 from servelab.search.proof_plan import ProofStage
-from servelab.search.strategy import PastStage
-from servelab.study.configuration import Incumbent, baseline
+from servelab.study.configuration import Incumbent
 from servelab.study.plan import Plan
 from servelab.study.project import Project, StudySummary
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES, Study
+from servelab.study.study import PROOF_STAGES
 
 
-class PossibleVisit(NamedTuple):
-    """A server start that a stage may add."""
-
-    engines: frozenset[str] | None
-    """Its possible engines; None for those of the stage's incumbent."""
-    runs: int
-
-
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A stage of the study."""
 
     plan: Plan
-    possible: list[PossibleVisit]
-    """The most that it may add, whichever candidate wins."""
     is_known: bool
     """Whether all stages before it are decided on the runs of their plans, so that `plan` is certain."""
-    engines: frozenset[str]
-    """Engines that its incumbent may have; a known plan has just one."""
 
 
 def follow(project: Project, results: Path) -> Iterator[Step]:
@@ -53,46 +36,16 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
 
     A decision that was made on other runs only counts as an assumption. `results` is the results folder.
     """
-    study, strategy = project.study, search.strategy_of(project.study)
     past: list[PastStage] = []
-    is_known, engines = True, frozenset({baseline(study).configuration.engine})
-    for outline in strategy.outlines(study):
+    is_known = True
+    for outline in search.strategy_of(project.study).outlines(project.study):
         plan = search.plan(project, outline.name, past)
         found = settled(project, plan, results)
-        possible = [PossibleVisit(named, _visit_runs(study)) for named in outline.new_runs]
-        yield Step(plan, possible, is_known, engines)
+        yield Step(plan, is_known)
         is_known = is_known and found.is_certain
-        past.append(PastStage(plan, found.decision or undecided(study, plan), found.table if is_known else None))
-        if is_known:
-            engines = frozenset({past[-1].winner.configuration.engine})
-        else:
-            engines |= {engine for named in outline.new_runs if named for engine in named}
-    yield from _proof(project, past, is_known, engines, results)
-
-
-def most_runs(study: Study) -> dict[str, int]:
-    """The largest number of runs of each stage, by its name and in order; runs measured before are included."""
-    a_visit = _visit_runs(study)
-    found = {outline.name: a_visit * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
-    runs = [2 * count for count in _proof_runs(study)]
-    more = looks(study.proof.pairs, study.proof.most_pairs)[:2][-1]
-    return found | {CONFIRM_FIRST: sum(runs[: study.proof.pairs]), CONFIRM_MORE: sum(runs[:more]), CONFIRM: sum(runs)}
-
-
-def _visit_runs(study: Study) -> int:
-    """Most runs of a server start in the search: every point of the curve that decides, and the questions."""
-    return len(study.searched) + (study.answers is not None)
-
-
-def _proof_runs(study: Study) -> list[int]:
-    """Most runs of a server start of a side in each pair of the proof."""
-    on = study.objective.on
-    wanted = [study.pairs_on(name) for name in study.workloads if name != on]
-    wanted += [study.proof.pairs] if study.answers else []
-    return [
-        1 + sum(number < count for count in wanted)
-        for number in range(max(study.proof.most_pairs, study.pairs_on(on), *wanted))
-    ]
+        decision = found.decision or undecided(project.study, plan)
+        past.append(PastStage(plan, decision, found.table if is_known else None))
+    yield from _proof(project, past, is_known, results)
 
 
 class Settled(NamedTuple):
@@ -185,24 +138,16 @@ def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
     ) and described.hardware.model_dump(exclude=unused) == hardware.model_dump(exclude=unused)
 
 
-def _proof(
-    project: Project, past: list[PastStage], is_known: bool, engines: frozenset[str], results: Path
-) -> Iterator[Step]:
+def _proof(project: Project, past: list[PastStage], is_known: bool, results: Path) -> Iterator[Step]:
     """The stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
-    study = project.study
-    own = frozenset({baseline(study).configuration.engine})
-    pairs = [[PossibleVisit(own, runs), PossibleVisit(None, runs)] for runs in _proof_runs(study)]
     if not is_known:
-        plan = plan_confirm(project, _stand_in(past), study.proof.pairs)
-        yield Step(plan, list(chain.from_iterable(pairs)), False, engines)
+        yield Step(plan_confirm(project, _stand_in(past), project.study.proof.pairs), False)
         return
     before: ProofStage | None = None
-    is_certain, planned = True, 0
+    is_certain = True
     for stage in PROOF_STAGES:
         plan = search.plan(project, stage, past, before)
-        possible = pairs[planned:] if stage == CONFIRM and len(plan.candidates) > 1 else []
-        yield Step(plan, list(chain.from_iterable(possible)), is_certain, engines)
-        planned = len({run.start for run in plan.candidates[0].runs}) if is_certain else planned
+        yield Step(plan, is_certain)
         is_same = before is not None and before.plan.run_ids() == plan.run_ids()
         table = before.table if is_same and before else table_on_disk(plan, results) if is_certain else None
         before = before if table is None else ProofStage(plan, table)

@@ -333,13 +333,6 @@ def ahead(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise) -> 
     return "better", text
 
 
-def judged(
-    study: SearchedStudy, row: Row, incumbent: Row, change: tuple[float, float | None, float | None]
-) -> tuple[str, str]:
-    """Verdict and reason of a run against another, both fit to be compared, from its change (`relative_change`)."""
-    return settle(study, row, incumbent, compare(study, *change), _sign(study) * change[0])
-
-
 def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
     """Verdict (better, worse, within noise or margin) and reason for a change in percent with its 95 % interval."""
     sign = _sign(study)

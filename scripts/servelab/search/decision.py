@@ -1,17 +1,25 @@
-"""Result of a stage as data: verdicts and the decision."""
+"""Result of a stage as data, verdicts and the decision; and the interface of a search strategy.
+
+A strategy is pure: the study gives its stages, the stages before a stage give its plan, and the stage's tables give its
+decision. It measures, reads and writes nothing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pandas as pd
 from pydantic import Field
 
 from servelab.answers.comparison import CHANGES
 from servelab.core.files import FiniteOrNull, JsonFile, JsonPart
-from servelab.study.project import SearchedStudy
+from servelab.study.configuration import Incumbent
+from servelab.study.plan import Plan, winner_of
+from servelab.study.project import Project, SearchedStudy
+from servelab.study.study import Study
 
 
 class Verdict(JsonPart):
@@ -147,3 +155,53 @@ def half_width_text(low: float | None, high: float | None) -> str:
         return ""
     half = (high - low) / 2
     return f"; less than {half:.1f} % could not have been seen" if math.isfinite(half) else "; no change could be seen"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known about a stage before anything is measured."""
+
+    name: str
+    title: str
+    candidates: list[str]
+    """Names of its candidates; empty if they depend on winners."""
+
+
+@dataclass(frozen=True)
+class PastStage:
+    """A finished stage."""
+
+    plan: Plan
+    decision: Decision
+    table: pd.DataFrame | None = None
+    """Columns of schemas.STAGE_TABLE; None in an estimate of what is left."""
+
+    @property
+    def winner(self) -> Incumbent:
+        """The next stage's incumbent."""
+        return winner_of(self.plan, self.decision.winner.candidate)
+
+
+class Strategy(Protocol):
+    """One way to search."""
+
+    name: str
+    plans_all_at_once: bool
+    """Whether its first stage has every configuration that it can try."""
+
+    def outlines(self, study: Study) -> list[Outline]:
+        """Its stages in order, without those of the proof; `ConfigError` if there are too many combinations."""
+
+    def summary(self, study: Study) -> str | None:
+        """How it spreads its runs, in one line; None if the study's stages show it."""
+
+    def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
+        """The plan of a stage; `past` are all earlier stages in order. Its first candidate is the incumbent."""
+
+    def decide(
+        self,
+        study: Study,
+        plan: Plan,
+        table: pd.DataFrame,
+    ) -> Decision:
+        """The decision of a stage; the arguments are those of `decide.decide_stage`."""

@@ -19,7 +19,7 @@ from servelab.search.decide import NOT_RUN, can_win, pooled_noise, start_values
 from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
 from servelab.search.planning import obstacle_to
-from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate
+from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate, fitted
 from servelab.study.configuration import Configuration, Variant, apply, baseline, changes_of, difference, key_of
 from servelab.study.plan import Plan
 from servelab.study.study import Stage, Study
@@ -208,7 +208,7 @@ class Knowledge:
             starts=np.array([float(len(each)) for each in values]),
             noise=pooled_noise(values),
         )
-        return Surrogate(measurements, self._space.counts, self._space.scales)
+        return fitted(measurements, self._space.counts, self._space.scales)
 
     def _levels(self, numbers: Sequence[int]) -> Levels:
         return self._space.levels[[self._at[number] for number in numbers]]

@@ -14,8 +14,8 @@ from servelab.measure.run_folder import Attempt, attempts, read_status
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.results.past_runs import parts_of_runs
-from servelab.search.course import most_runs
 from servelab.search.decision import Decision
+from servelab.search.strategies import stage_names
 from servelab.study.plan import Plan
 from servelab.study.study import PROOF_STAGES, Study
 
@@ -45,8 +45,6 @@ class StageProgress:
     metric: str
     runs: int | None
     """None if the plan waits for earlier stages."""
-    most: int
-    """Largest number of runs that it can have."""
     done: int
     failed: int
     """Failed runs among those that are done."""
@@ -67,7 +65,7 @@ class StageProgress:
         """One line for a terminal or a log."""
         name = f"{self.study}, {self.stage}: "
         if self.runs is None:
-            return f"{name}waits for earlier stages, at most {self.most} runs"
+            return f"{name}waits for earlier stages"
         left = self.runs - self.done
         parts = [f"{self.done} run{'' if self.done == 1 else 's'} done ({self.failed} failed), {left} left"]
         if left:
@@ -109,8 +107,7 @@ class StudyProgress:
         self._statuses: dict[str, RunStatus] = {}
         self._plans: dict[str, tuple[int, list[_Planned]]] = {}
         self._expected: dict[str, str | None] = {}
-        self._most_runs = most_runs(study)
-        self.stages = list(self._most_runs)
+        self.stages = stage_names(study)
         self._metric, self._basis = study.objective.measured_metric_and_basis
 
     def stage(self, name: str) -> StageProgress:
@@ -130,7 +127,6 @@ class StudyProgress:
             stage=name,
             metric=self._metric,
             runs=None if planned is None else len(runs),
-            most=self._most_runs[name],
             done=len(done),
             failed=sum(not status.is_ok for status in done.values()),
             running=running,

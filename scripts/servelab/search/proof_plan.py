@@ -26,7 +26,16 @@ from servelab.search.decide import (
     start_values,
     unfit,
 )
-from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, settle, soundest, too_many_failed
+from servelab.search.decision import (
+    CHANGES_ANSWERS,
+    PastStage,
+    Row,
+    is_barred,
+    rows_of,
+    settle,
+    soundest,
+    too_many_failed,
+)
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import (
     BETTER,
@@ -38,7 +47,6 @@ from servelab.search.proof import (
     looks,
     pairs_for_promise,
 )
-from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
 from servelab.study.plan import LeftOut, Plan, order_of
 from servelab.study.project import Project

@@ -19,16 +19,15 @@ from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
 from servelab.results.parse import SATURATED
-from servelab.search.decide import judged, unfit
+from servelab.search.decide import unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
-from servelab.search.effective import effective_changes, shown
+from servelab.search.planning import effective_changes, shown
 from servelab.search.proof import asked_half_width_percent
 from servelab.search.proof_plan import judge
 from servelab.search.recommended import (
     FROM_LOGS,
     NOTHING_TO_PROVE,
     PROVED,
-    BestOfWorkload,
     ChangedAnswers,
     Improvement,
     Proof,
@@ -42,9 +41,6 @@ from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM_FIRST, Study
 
 BASELINE, WINNER = "baseline", "winner"
-
-Change = tuple[float | None, float | None, float | None]
-_NONE: Change = (None, None, None)
 
 
 def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> tuple[str, str]:
@@ -81,74 +77,6 @@ def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> 
         return "loses", text
     reaches = min(sign * low, sign * high) < -most
     return ("unclear", f"{text}; a loss of more than {most:g} % is possible") if reaches else ("holds", text)
-
-
-def best_by_workload(
-    study: SearchedStudy,
-    table: pd.DataFrame,
-    gains: Sequence[Improvement],
-    recommended: str,
-    titles: Mapping[str, str],
-) -> list[BestOfWorkload]:
-    """What to use on each workload, `winner` or `baseline`; a workload on which neither has a valid run is left out.
-
-    `table` is the last stage's table, `gains` the winner against the baseline on each workload, `recommended` the side
-    that is recommended. It is kept unless the other one is better beyond noise and margin; on the workload that decides
-    it is always kept.
-    """
-    found = []
-    gain_on = {gain.workload: gain for gain in gains}
-    for workload in study.workloads:
-        fit = {name: row for name, row in _rows_of_sides(table, workload).items() if unfit(study, row) is None}
-        if fit:
-            decides = workload == study.objective.on
-            name, why, change = _best(study, recommended, fit, gain_on.get(workload), decides=decides)
-            row = fit[name]
-            found.append(
-                BestOfWorkload(
-                    workload=workload,
-                    title=titles[workload],
-                    candidate=name,
-                    is_recommended=name == recommended,
-                    why=why,
-                    engine=row["engine"],
-                    engine_version=row["engine_version"],
-                    command=row["command"],
-                    run_id=row["run_id"],
-                    value=float(row["objective_value"]),
-                    change_percent=change[0],
-                    change_ci95_low_percent=change[1],
-                    change_ci95_high_percent=change[2],
-                )
-            )
-    return found
-
-
-def _best(
-    study: SearchedStudy, recommended: str, fit: Mapping[str, Row], gain: Improvement | None, *, decides: bool
-) -> tuple[str, str, Change]:
-    """The better side, the reason, and its change against the recommended side."""
-    if recommended not in fit:
-        return next(iter(fit)), "the recommended configuration has no valid run here", _NONE
-    if decides:
-        return recommended, "the workload that decides", _NONE
-    other = WINNER if recommended == BASELINE else BASELINE
-    if other in fit and gain is not None and gain.change_percent is not None:
-        change = _change_of(other, gain)
-        if change[0] is not None and (change[1] is not None or not isinstance(study, Study)):
-            verdict, why = judged(study, fit[other], fit[recommended], change)  # type: ignore[arg-type]
-            if verdict == "better":
-                return other, f"{why} against the recommended configuration", change
-    return recommended, f"the {other} is not better beyond noise and margin", _NONE
-
-
-def _change_of(side: str, gain: Improvement) -> Change:
-    """The change of a side against the other one: the gain is the winner's against the baseline."""
-    change = (gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent)
-    if side == WINNER:
-        return change
-    value, low, high = (None if each is None or each <= -100 else 100 * (1 / (1 + each / 100) - 1) for each in change)
-    return value, high, low
 
 
 _NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
@@ -217,10 +145,6 @@ def recommend(
         per=basis,
         improvements=gains if changed else [],
         max_loss_percent=study.objective.max_loss_percent,
-        by_workload=[
-            best.model_copy(update={"command": started.get(best.candidate) or best.command})
-            for best in best_by_workload(study, table, gains, side, titles)
-        ],
         answers=answers,
         untold=untold,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),

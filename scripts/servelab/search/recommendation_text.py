@@ -139,7 +139,6 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
         lines += ["With the model's name in place of its path:", "", f"    {recommended.command}", ""]
     lines += [recommended.note, ""] if recommended.note else []
     lines += _answer(recommended)
-    lines += _elsewhere(recommended)
     lines += _by_load(recommended)
     lines += _doubts(recommended)
     return "\n".join([*lines, "", f"Report: {report}"])
@@ -172,15 +171,6 @@ def _losses(recommended: Recommended) -> list[str]:
     lines = [f"    {row.title}: {row.guard_why}" for row in lost]
     most = recommended.max_loss_percent
     return ["", f"It loses more than {most:g} % on {_workloads(len(lost))}:", *lines] if lines else []
-
-
-def _elsewhere(recommended: Recommended) -> list[str]:
-    """Lines on the workloads where the other configuration is better."""
-    lines = []
-    for row in recommended.by_workload:
-        if not row.is_recommended:
-            lines += [f"    {row.title}: {row.candidate} ({row.why})", f"        {row.command}"]
-    return ["", "Better if you serve only this workload:", *lines] if lines else []
 
 
 def _by_load(recommended: Recommended) -> list[str]:

@@ -78,24 +78,6 @@ class Proof(ProofVerdict):
     workloads: list[Improvement] = Field(description="What the proof found on every workload.")
 
 
-class BestOfWorkload(JsonPart):
-    """What to use on one workload; the change is against the recommended configuration."""
-
-    workload: str = Field(description="Workload.")
-    title: str = Field(description="Its title.")
-    candidate: str = Field(description="`winner` or `baseline`.")
-    is_recommended: bool = Field(description="Whether it is the recommended configuration.")
-    why: str = Field(description="Why it is the best.")
-    engine: str = Field(description="Engine.")
-    engine_version: str = Field(description="Engine's version.")
-    command: str = Field(description="Serving command.")
-    run_id: str = Field(description="Its first run.")
-    value: float = Field(description="The objective, in the metric's unit.")
-    change_percent: FiniteOrNull = Field(description="Change on the recommended configuration; null if there is none.")
-    change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null if unbounded.")
-    change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
-
-
 class ChangedAnswers(JsonPart):
     """A candidate that was faster where the search compared it, but changes answers there or in its proof."""
 
@@ -206,7 +188,6 @@ class Recommended(JsonFile):
         description="Its change on the baseline, by workload; empty if the baseline is recommended."
     )
     max_loss_percent: float = Field(5.0, description="A winner that loses more than this on a workload `loses` there.")
-    by_workload: list[BestOfWorkload] = Field([], description="What to use on each workload.")
     answers: AnswersFound | None = Field(
         None, description="Its answers against the baseline's, on the same server starts; null if not measured."
     )

@@ -20,10 +20,10 @@ from servelab.metrics.objective import per_basis
 from servelab.metrics.statistics import Interval
 from servelab.search import strategies as search
 from servelab.search.decide import NOT_RUN
+from servelab.search.decision import PastStage
 from servelab.search.project import load_project
 from servelab.search.proof import ProofVerdict
 from servelab.search.proof_plan import ProofStage, judge, promised_percent
-from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Load
 from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project

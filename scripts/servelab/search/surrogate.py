@@ -20,10 +20,11 @@ McCulloch 1993, "Variable selection via Gibbs sampling", for a mixture of small 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import combinations, zip_longest
+from itertools import combinations, pairwise, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ Levels = NDArray[np.int64]
 Scales = Sequence[Floats | None]
 """The values of each option's choices, nan where unknown; None for an option without an order."""
 _Tables = list[tuple[Floats, Levels]]
-"""For each option how alike two choices may be, and the number of that value for each two choices."""
+"""For each option how alike two choices may be, (2, values), and which of these each two choices are."""
 
 _EFFECT = 0.04
 """Median of the prior of an option's effect: its standard deviation over the option's choices, as a logarithm."""
@@ -53,15 +54,18 @@ _KINDS, _SHARES = 6, (0, 1, 2, 3, 0, 1, 2, 3, 4, 5)
 """Kinds of processes, and how many there are of each."""
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
-_PROCESSES = 256
-_NEGLIGIBLE = 1e-3
-"""A process that is less likely than this, as a share of the likeliest, predicts nothing."""
+_PROCESSES = 128
+_WHOLE, _WHOLE_SD = 0.05, 1.0
+"""Median of the effect of a whole combination, which no sum explains, as a logarithm; and how its log varies."""
+_MATTERS_SD = 2.0
+"""By how much combinations differ in it that differ in an option varies by so much, on the logistic scale."""
+_POWERS, _STEPS = (0.0, 0.05, 0.15, 0.4, 1.0), (0.5, 0.25)
+"""How much the measurements count in each step, and how far the sizes are moved in it."""
 _BLOCK = 128
 """Combinations predicted at once: bounds the memory that ten thousand take."""
 
 
-@dataclass(frozen=True)
-class Measurements:
+class Measurements(NamedTuple):
     """What is measured: a row for each configuration."""
 
     levels: Levels
@@ -77,25 +81,50 @@ class Measurements:
 class _Processes:
     """The sizes of all effects in each process, as variances of logarithms; all arrays begin with the processes."""
 
+    normal: Floats
+    """(processes, sizes): all sizes before they are scaled: normal with mean 0 and standard deviation 1."""
     kind: NDArray[np.int64]
     """(processes,): 0 if effects are those of a change from the baseline, 1 if all choices are alike; 2 and 3 likewise,
     but neighbours on a scale are like each other; 4 and 5 distant values too."""
+    together: Levels
+    """(processes, 2): the options that have the large effect; -1 if there is none."""
     effects: Floats
     """(processes, options)"""
+    matters: Floats
+    """(processes, options): by how much combinations that differ in an option differ in the effect of the whole."""
     pairs: Floats
     """(processes,): share of the effects of pairs."""
     threes: Floats
     """(processes,): share of the effects of threes."""
     large: Floats
     """(processes,): of the one large effect; 0 if there is none."""
-    together: NDArray[np.int64]
-    """(processes, 2): the options that have it."""
+    whole: Floats
+    """(processes,): of the whole combination."""
     noise: Floats
     """(processes,): of a single start."""
 
-    def only(self, chosen: NDArray[np.bool_]) -> _Processes:
+    def only(self, chosen: NDArray[np.int64]) -> _Processes:
         """Some of them."""
         return _Processes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+
+
+def _scaled(normal: Floats, kind: NDArray[np.int64], together: Levels, noise: StartNoise) -> _Processes:
+    """Processes with the sizes that belong to `normal`."""
+    options = (normal.shape[1] - 6) // 2
+    own, matters, (every, pairs, threes, large, whole, scatter) = np.split(normal.T, [options, 2 * options])
+    return _Processes(
+        normal,
+        kind,
+        together,
+        effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * own.T + _ALL_SD * every[:, None])),
+        matters=1 / (1 + np.exp(-_MATTERS_SD * matters.T)),
+        pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
+        threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),
+        large=np.where(together[:, 0] < 0, 0.0, np.exp(2 * (np.log(_LARGE) + _LARGE_SD * large))),
+        whole=np.exp(2 * (np.log(_WHOLE) + _WHOLE_SD * whole)),
+        # the logarithm of a variance known with f degrees of freedom varies by about √(2 / f)
+        noise=(noise.sd_percent / 100) ** 2 * np.exp(np.sqrt(2 / noise.freedom) * scatter),
+    )
 
 
 class Surrogate:
@@ -108,24 +137,53 @@ class Surrogate:
         self._at = measurements.levels
         self._alike = _tables([_alike(*each) for each in zip_longest(counts, scales)])
         self._offset = float(measurements.values.mean()) if len(self._at) else 0.0
-        values = measurements.values - self._offset
-        processes = _drawn(tuple(counts), measurements.noise)
-        covariance = self._covariance(processes, self._at, self._at)
-        covariance += (processes.noise[:, None] / measurements.starts)[:, :, None] * np.eye(len(values))
-        root = np.linalg.inv(np.linalg.cholesky(covariance))
-        whitened = root @ values
-        logs = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1) - 0.5 * (whitened**2).sum(1)
-        likely = np.exp(logs - logs.max())
-        kept = likely > _NEGLIGIBLE
-        self.weights: Floats = likely[kept] / likely[kept].sum()
+        self._values, self._starts = measurements.values - self._offset, measurements.starts
+        self._pairs = _Pairs(self._at[:, None], self._at[None], self._alike)
+        self._processes = self._likely(_drawn(tuple(counts), measurements.noise), measurements.noise)
+        self._root, self._whitened, _ = self._fitted(self._processes)
+        number = len(self._processes.kind)
+        self.weights: Floats = np.full(number, 1 / number)
         """(processes,): how likely each is; their sum is 1."""
-        self._processes, self._root, self._whitened = processes.only(kept), root[kept], whitened[kept]
+
+    def _likely(self, processes: _Processes, noise: StartNoise) -> _Processes:
+        """Processes as likely as the measurements make them, from those of the prior: by sequential Monte Carlo.
+
+        The measurements count more from step to step. In each, likely processes are copied, and the sizes of all are
+        moved within the prior (Crank and Nicolson's proposal) and kept as likely. Chopin 2002, "A sequential particle
+        filter method for static models"; Cotter et al. 2013, "MCMC methods for functions".
+        """
+        if not len(self._at):
+            return processes
+        draws, number = np.random.default_rng(1), len(processes.kind)
+        logs = self._fitted(processes)[2]
+        for before, power in pairwise(_POWERS):
+            likely = np.exp((power - before) * (logs - logs.max())).cumsum()
+            at = np.searchsorted(likely / likely[-1], (np.arange(number) + draws.random()) / number)
+            at = np.minimum(at, number - 1)
+            processes, logs = processes.only(at), logs[at]
+            for step in _STEPS:
+                normal = np.sqrt(1 - step**2) * processes.normal + step * draws.standard_normal(processes.normal.shape)
+                found = self._fitted(_scaled(normal, processes.kind, processes.together, noise))[2]
+                moved = np.log(draws.random(number)) < power * (found - logs)
+                normal = np.where(moved[:, None], normal, processes.normal)
+                processes = _scaled(normal, processes.kind, processes.together, noise)
+                logs = np.where(moved, found, logs)
+        return processes
+
+    def _fitted(self, processes: _Processes) -> tuple[Floats, Floats, Floats]:
+        """The inverse root of the measurements' covariance, the values times it, and how likely each process is."""
+        covariance = self._pairs.covariance(processes)
+        covariance += (processes.noise[:, None] / self._starts)[:, :, None] * np.eye(len(self._values))
+        root = np.linalg.inv(np.linalg.cholesky(covariance))
+        whitened = root @ self._values
+        logs = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1) - 0.5 * (whitened**2).sum(1)
+        return root, whitened, logs
 
     def at(self, levels: Levels) -> Prediction:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
-        prior = _covariance(levels, levels, self._alike, self._processes)
+        prior = _Pairs(levels, levels, self._alike).covariance(self._processes)
         variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
         return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
 
@@ -135,10 +193,7 @@ class Surrogate:
 
     def covariance(self, first: Levels, second: Levels) -> Floats:
         """Prior covariance of two sets of combinations, (processes, first, second)."""
-        return self._covariance(self._processes, first, second)
-
-    def _covariance(self, processes: _Processes, first: Levels, second: Levels) -> Floats:
-        return _covariance(first[:, None], second[None], self._alike, processes)
+        return _Pairs(first[:, None], second[None], self._alike).covariance(self._processes)
 
     def _blocks(self, levels: Levels) -> list[Prediction]:
         return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
@@ -203,6 +258,19 @@ class Prediction:
         return prior - known
 
 
+def fitted(measurements: Measurements, counts: Sequence[int], scales: Scales) -> Surrogate:
+    """`Surrogate` of these measurements; a decision and the plan after it ask for the same."""
+    arrays = [*measurements[:3], *(scale for scale in scales if scale is not None)]
+    key = (*counts, *(part.tobytes() for part in arrays), measurements.noise)
+    if key not in _FITTED:
+        _FITTED.clear()
+        _FITTED[key] = Surrogate(measurements, counts, scales)
+    return _FITTED[key]
+
+
+_FITTED: dict[Hashable, Surrogate] = {}
+
+
 def design(
     levels: Levels,
     counts: Sequence[int],
@@ -231,20 +299,21 @@ def design(
 
 
 def _alike(count: int, scale: Floats | None) -> Floats:
-    """How alike two choices of an option are, (kinds, choices, choices); the kinds are those of `_Processes.kind`.
+    """How alike two choices of an option are, (kinds, 2, choices, choices); the kinds are those of `_Processes.kind`.
 
-    Between changes from the baseline 1 where equal, else 0; between choices that are all alike so that the mean over
-    them is 0.
+    First in their effect: between changes from the baseline 1 where equal, else 0; between choices that are all alike
+    so that the mean over them is 0. Then in themselves: 1 where equal, and less where not.
     """
-    changes = np.eye(count)
+    same = np.eye(count)
+    changes = same.copy()
     changes[0, 0] = 0
-    found = [changes, _centred(np.eye(count))]
+    found = [(changes, same), (_centred(same), same)]
     if scale is None:
         return np.array([*found, *found, *found])
     for reach, from_least in zip(_REACH, (False, True), strict=True):
         near = _near(scale, reach, from_least)
         to_baseline = near - near[[0]] - near[:, [0]] + near[0, 0]
-        found += [to_baseline / np.diag(to_baseline)[1:].mean(), _centred(near)]
+        found += [(to_baseline / np.diag(to_baseline)[1:].mean(), near), (_centred(near), near)]
     return np.array(found)
 
 
@@ -270,44 +339,56 @@ def _near(scale: Floats, reach: float, from_least: bool) -> Floats:
 
 
 def _tables(alike: Sequence[Floats]) -> list[_Tables]:
-    """The values of `alike` for each kind and option, and the number of the value that each two choices have."""
+    """The values of `alike` for each kind and option, (2, values), and which of them each two choices have."""
     found = []
     for kind in range(_KINDS):
-        values = [np.unique(each[kind], return_inverse=True) for each in alike]
-        found.append([(each, at.reshape(of[kind].shape)) for (each, at), of in zip(values, alike, strict=True)])
+        options = []
+        for each in alike:
+            values, at = np.unique(each[kind].reshape(2, -1), axis=1, return_inverse=True)
+            options.append((values, at.reshape(each.shape[2:])))
+        found.append(options)
     return found
 
 
-def _covariance(first: Levels, second: Levels, kinds: Sequence[_Tables], processes: _Processes) -> Floats:
-    """Prior covariance of each of `first` with each of `second`, (processes, first, second); the two may broadcast.
+class _Pairs:
+    """Pairs of combinations, each of `first` with each of `second`; the two may broadcast.
 
-    Computed once for all pairs of combinations whose options are alike in the same way.
+    A covariance is computed once for all pairs whose options are alike in the same way.
     """
-    first, second = np.broadcast_arrays(first, second)
-    total = np.empty((len(processes.noise), *first.shape[:-1]))
-    for kind, options in enumerate(kinds):
-        chosen = processes.kind == kind
-        if not chosen.any():
-            continue
-        code = np.zeros(first.shape[:-1], dtype=np.int64)
-        for option, (values, numbers) in enumerate(options):
-            code = code * len(values) + numbers[first[..., option], second[..., option]]
-        codes, at = np.unique(code, return_inverse=True)
-        shared = np.empty((len(options), len(codes)))
-        for option in reversed(range(len(options))):
-            values = options[option][0]
-            codes, number = np.divmod(codes, len(values))
-            shared[option] = values[number]
-        total[chosen] = _of_alike(shared, processes.only(chosen))[:, at.reshape(code.shape)]
-    return total
+
+    def __init__(self, first: Levels, second: Levels, kinds: Sequence[_Tables]) -> None:
+        first, second = np.broadcast_arrays(first, second)
+        self._kinds = []
+        """For each kind how alike the options are, (2, options, ways), and the way of each pair."""
+        for options in kinds:
+            code = np.zeros(first.shape[:-1], dtype=np.int64)
+            for option, (values, numbers) in enumerate(options):
+                code = code * values.shape[1] + numbers[first[..., option], second[..., option]]
+            codes, at = np.unique(code, return_inverse=True)
+            shared = np.empty((2, len(options), len(codes)))
+            for option in reversed(range(len(options))):
+                values = options[option][0]
+                codes, number = np.divmod(codes, values.shape[1])
+                shared[:, option] = values[:, number]
+            self._kinds.append((shared, at.reshape(code.shape)))
+
+    def covariance(self, processes: _Processes) -> Floats:
+        """Prior covariance of each pair, (processes, first, second)."""
+        total = np.empty((len(processes.kind), *self._kinds[0][1].shape))
+        for kind, (shared, at) in enumerate(self._kinds):
+            chosen = np.flatnonzero(processes.kind == kind)
+            if len(chosen):
+                total[chosen] = _of_alike(*shared, processes.only(chosen))[:, at]
+        return total
 
 
-def _of_alike(alike: Floats, processes: _Processes) -> Floats:
+def _of_alike(alike: Floats, near: Floats, processes: _Processes) -> Floats:
     """Prior covariance of pairs of combinations whose options are `alike`, (options, pairs); (processes, pairs).
 
     The sums over pairs and threes of options by Newton's identities: with power sums p1, p2, p3 the pairs are
     (p1² − p2) / 2, and the threes (p1³ − 3 p1 p2 + 2 p3) / 6. The variance of a pair's effect is the share of pairs
-    times the geometric mean of its options' variances; of three options likewise.
+    times the geometric mean of its options' variances; of three options likewise. The whole is the product over all
+    options, each as far as it matters.
     """
     squares, cubes = alike**2, alike**3
     effects = processes.effects @ alike
@@ -317,7 +398,9 @@ def _of_alike(alike: Floats, processes: _Processes) -> Floats:
     ones = roots @ alike
     threes = (ones**3 - 3 * ones * (roots**2 @ squares) + 2 * (processes.effects @ cubes)) / 6
     large = processes.large[:, None] * alike[processes.together[:, 0]] * alike[processes.together[:, 1]]
-    found: Floats = _CONSTANT + effects + processes.pairs[:, None] * pairs + processes.threes[:, None] * threes + large
+    whole = processes.whole[:, None] * np.prod(1 - processes.matters[:, :, None] * (1 - near), axis=1)
+    small = processes.pairs[:, None] * pairs + processes.threes[:, None] * threes
+    found: Floats = _CONSTANT + effects + small + large + whole
     return found
 
 
@@ -325,20 +408,11 @@ def _of_alike(alike: Floats, processes: _Processes) -> Floats:
 def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     """The processes of the prior; the same for the same arguments."""
     draws, options = np.random.default_rng(0), len(counts)
-    normal = draws.standard_normal((_PROCESSES, options + 5))
-    every, pairs, threes, large, scatter = normal[:, options:].T
-    several = draws.permutation(np.array([*combinations(range(options), 2)] or [(0, 0)]))
-    has_large = (np.arange(_PROCESSES) < _LARGE_SHARE * _PROCESSES) & (options > 1)
-    return _Processes(
-        kind=draws.permutation(np.resize(_SHARES, _PROCESSES)),
-        effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * every[:, None])),
-        pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
-        threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),
-        large=np.where(has_large, np.exp(2 * (np.log(_LARGE) + _LARGE_SD * large)), 0.0),
-        together=several[np.arange(_PROCESSES) % len(several)],
-        # the logarithm of a variance known with f degrees of freedom varies by about √(2 / f)
-        noise=(noise.sd_percent / 100) ** 2 * np.exp(np.sqrt(2 / noise.freedom) * scatter),
-    )
+    normal = draws.standard_normal((_PROCESSES, 2 * options + 6))
+    several = draws.permutation(np.array([*combinations(range(options), 2)] or [(-1, -1)]))
+    together = several[np.arange(_PROCESSES) % len(several)]
+    together[int(_LARGE_SHARE * _PROCESSES) :] = -1
+    return _scaled(normal, draws.permutation(np.resize(_SHARES, _PROCESSES)), together, noise)
 
 
 def _normal(values: Floats) -> Floats:

@@ -46,52 +46,40 @@ class Level(NamedTuple):
         return (self.only,) if self.only else _better(self.log_ratios)[0]
 
 
-class Range(NamedTuple):
-    """Loads at which one side is the better one, or at which the two cannot be told apart."""
-
-    best: Best
-    first: float
-    last: float
-
-
-class Crossing(NamedTuple):
-    """Where the better side changes: between the measured loads `low` and `high`."""
-
-    below: str
-    above: str
-    at: float | None
-    """Where the change is 0 if its logarithm grows evenly with that of the load; None where a side has no figures."""
-    low: float
-    high: float
-
-
-def load_ranges(levels: Sequence[Level]) -> tuple[list[Range], list[Crossing]]:
+def load_ranges(levels: Sequence[Level]) -> tuple[list[MapRange], list[MapCrossing]]:
     """The ranges, from the lowest measured load to the highest without gaps, and the crossings between them.
 
-    `levels` are in ascending order. Between two loads with different answers nothing is decided. Raises `ValueError`
-    on no levels.
+    `levels` are in ascending order. Between two loads with different answers nothing is decided; a crossing is where
+    the change is 0 if its logarithm grows evenly with that of the load. Raises `ValueError` on no levels.
     """
     if not levels:
         raise ValueError("no measured load")
     groups = [(best, list(group)) for best, group in groupby(levels, key=Level.best)]
-    sided = [Range(best, group[0].load, group[-1].load) for best, group in groups if best != BOTH]
+    sided = [_range(best, group[0].load, group[-1].load) for best, group in groups if best != BOTH]
     first, last = levels[0].load, levels[-1].load
-    ends = [Range(BOTH, first, first), *sided, Range(BOTH, last, last)]
-    ranges: list[Range] = []
-    for before, after in pairwise(ends):
-        if before.best != BOTH:
+    ranges: list[MapRange] = []
+    for before, after in pairwise([_range(BOTH, first, first), *sided, _range(BOTH, last, last)]):
+        if len(before.best) == 1:
             ranges.append(before)
-        if before.last < after.first:
-            ranges.append(Range(BOTH, before.last, after.first))
+        if before.to_load < after.from_load:
+            ranges.append(_range(BOTH, before.to_load, after.from_load))
     of_load = {level.load: level for level in levels}
     crossings = [
-        Crossing(
-            before.best[0], after.best[0], _zero(of_load[before.last], of_load[after.first]), before.last, after.first
+        MapCrossing(
+            below=before.best[0],
+            above=after.best[0],
+            at=_zero(of_load[before.to_load], of_load[after.from_load]),
+            ci95_low=before.to_load,
+            ci95_high=after.from_load,
         )
         for before, after in pairwise(sided)
         if before.best != after.best
     ]
-    return ranges or [Range(BOTH, first, last)], crossings
+    return ranges or [_range(BOTH, first, last)], crossings
+
+
+def _range(best: Best, first: float, last: float) -> MapRange:
+    return MapRange(best=list(best), from_load=first, to_load=last)
 
 
 def _zero(one: Level, other: Level) -> float | None:
@@ -155,11 +143,8 @@ def _map(study: Study, curve: str, points: Sequence[str], table: pd.DataFrame, c
         text="",
         commands={row["candidate"]: row["command"] for row in table.to_dict("records")},
         levels=[row for row, _ in measured],
-        ranges=[MapRange(best=list(each.best), from_load=each.first, to_load=each.last) for each in ranges],
-        crossings=[
-            MapCrossing(below=each.below, above=each.above, at=each.at, ci95_low=each.low, ci95_high=each.high)
-            for each in crossings
-        ],
+        ranges=ranges,
+        crossings=crossings,
         explored=explored,
     )
     return found.model_copy(update={"text": map_text(found)})

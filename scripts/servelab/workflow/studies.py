@@ -210,18 +210,18 @@ class Studies:
                     raise ConfigError(f"config/studies/{name}.yaml: engines.{alias}: {found.saw}; {found.action}")
 
     def outlook(
-        self, results: Path, is_complete: Callable[[str], bool], *, use_imported: bool = True, is_table: bool = False
+        self, results: Path, is_complete: Callable[[str], bool], *, use_imported: bool = True
     ) -> tuple[list[str], list[str]]:
         """A text for each study on the runs that it will measure, and the studies that will measure.
 
-        A text has bounds and engines, or a table of the stages. `is_complete` says of a run whether it was measured.
-        Times are estimated without imported runs unless `use_imported`.
+        A text is a table of the stages. `is_complete` says of a run whether it was measured. Times are estimated
+        without imported runs unless `use_imported`.
         """
         courses = {name: list(follow(project, results)) for name, project in self.live.items()}
         texts = []
         for name, project in self.live.items():
             found = forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported)
-            texts.append("\n".join(found.table() if is_table else found.lines()))
+            texts.append("\n".join(found.lines()))
         for name, study in self.recorded.items():
             count = len({file for _, _, file in study.log_files()})
             texts.append(f"{name}: {count} recorded logs, nothing to measure")

@@ -1,10 +1,11 @@
-"""Checks the arithmetic between a candidate's settings, model and accelerator, as its engine does when it starts."""
+"""Checks what each candidate's settings change as its engine serves them, and whether the engine starts with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from servelab.engines.start_rules import Launch, hub_models, own_positions
+from servelab.search.planning import effective_changes, shown
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.memory import asked_tokens
 from servelab.search.preflight.place import MODEL_ACTION, Place
@@ -46,3 +47,28 @@ def _not_fetched(argument: str, model: str) -> tuple[str, str]:
 
 
 CHECKS.register("settings", PreflightCheck("settings", "settings that an engine refuses together", look))
+
+
+def look_at_changes(place: Place) -> Iterator[Finding]:
+    """One finding per candidate that differs from the baseline in settings only."""
+    if not place.candidates:
+        return
+    first, *others = place.candidates
+    seen = {"": "the baseline"}
+    for known in others:
+        changes = effective_changes(place.project.study, first.configuration, known.configuration)
+        if changes is None:
+            continue
+        text = shown(changes)
+        if same := seen.get(text):
+            saw = f"{place.engine(known).name} serves it as {same}"
+            yield Finding(known.name, "warning", saw, "remove it: it is measured a second time")
+        else:
+            yield Finding(known.name, "ok", text)
+        seen.setdefault(text, known.name)
+
+
+CHECKS.register(
+    "effective",
+    PreflightCheck("effective", "what a candidate changes as its engine serves it, defaults included", look_at_changes),
+)

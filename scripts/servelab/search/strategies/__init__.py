@@ -1,4 +1,4 @@
-"""Search strategies: one file each, which registers itself; `servelab.search.strategy` is their interface."""
+"""Search strategies: one file each, which registers itself; `servelab.search.decision` is their interface."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pandas as pd
 from servelab.core.registry import Registry
 from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
-from servelab.search.decision import Decision, rows_of
+from servelab.search.decision import Decision, PastStage, Strategy, rows_of
 from servelab.search.planning import proof_size
 from servelab.search.proof_plan import SECONDS_PER_HOUR, ProofStage, plan_proof, spent_s
-from servelab.search.strategy import PastStage, Strategy
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project, SearchedPlan, SearchedStudy
 from servelab.study.study import PROOF_STAGES, Study

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import decide_stage
-from servelab.search.decision import Choice, Decision, Verdict
+from servelab.search.decision import Choice, Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
 from servelab.search.options_space import Knowledge, Space, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.search.strategy import Outline, PastStage
 from servelab.search.surrogate import Floats, Levels, design
 from servelab.study.configuration import Incumbent, Variant, baseline, difference
 from servelab.study.plan import Plan
@@ -65,18 +64,10 @@ class Adaptive:
 
     def outlines(self, study: Study) -> list[Outline]:
         """See `Strategy.outlines`."""
-        space, visits = space_of(study), most_visits(study)
-        engines = frozenset(study.engines)
-        first = _design_size(study)
+        space, first = space_of(study), _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
-        outlines = [Outline(_DESIGN, _DESIGN_TITLE, names, [engines] * first, first)]
-        planned = first
-        while planned < visits:
-            new = min(_batch(study), visits - planned)
-            planned += new
-            number = len(outlines)
-            outlines.append(Outline(_refinement(number), _title(number), [], [engines] * new, planned))
-        return outlines
+        stages = range(1, 1 - (first - most_visits(study)) // _batch(study))
+        return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(_refinement(at), _title(at), []) for at in stages)]
 
     def summary(self, study: Study) -> str | None:
         """See `Strategy.summary`."""

@@ -8,11 +8,10 @@ import pandas as pd
 
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import ahead, decide_stage, noise_of
-from servelab.search.decision import Decision, Verdict, rows_of, soundest
+from servelab.search.decision import Decision, Outline, PastStage, Verdict, rows_of, soundest
 from servelab.search.options_space import product
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.search.strategy import Outline, PastStage
 from servelab.study.configuration import baseline
 from servelab.study.plan import Plan
 from servelab.study.project import Project
@@ -77,10 +76,7 @@ class Grid:
 
     def outlines(self, study: Study) -> list[Outline]:
         """See `Strategy.outlines`."""
-        variants = product(study)
-        engines = [frozenset({variant.configuration.engine}) for variant in variants]
-        most = study.search.incumbent_starts + len(variants)
-        return [Outline(_NAME, _TITLE, [variant.name for variant in variants], list(engines), most)]
+        return [Outline(_NAME, _TITLE, [variant.name for variant in product(study)])]
 
     def summary(self, study: Study) -> str | None:
         """See `Strategy.summary`."""

@@ -14,10 +14,9 @@ from servelab.core.run_spec import Strict
 from servelab.metrics.capacity import probe
 from servelab.metrics.objective import per_basis
 from servelab.search.decide import decide_stage, gain_percent, unfit
-from servelab.search.decision import Decision
+from servelab.search.decision import Decision, Outline, PastStage
 from servelab.search.planning import ProbeOf, make_plan, obstacle_to, plan_stage
 from servelab.search.strategies import STRATEGIES
-from servelab.search.strategy import Outline, PastStage
 from servelab.study.configuration import Configuration, Incumbent, Variant, apply, baseline, difference, key_of
 from servelab.study.plan import Plan
 from servelab.study.project import Project
@@ -87,23 +86,12 @@ class Staged:
 
     def outlines(self, study: Study) -> list[Outline]:
         """See `Strategy.outlines`."""
-        again = study.search.incumbent_starts - 1
         stages = [
-            Outline(
-                name=stage.name,
-                title=stage.title or stage.name,
-                candidates=[candidate.name for candidate in stage.candidates],
-                new_runs=[frozenset({each.engine}) if each.engine else None for each in stage.candidates]
-                + [None] * again,
-                most_runs=1 + again + len(stage.candidates),
-            )
+            Outline(stage.name, stage.title or stage.name, [candidate.name for candidate in stage.candidates])
             for stage in study.stages
         ]
-        if not study.search.recheck or len(stages) < 2:
-            return stages
-        # the last choice reverted is the configuration that its stage started from, which is measured already
-        new = [frozenset(study.engines)] * (len(stages) - 1 + again)
-        return [*stages, Outline(RECHECK, _RECHECK_TITLE, [], list(new), 1 + again + len(stages))]
+        has_recheck = study.search.recheck and len(stages) > 1
+        return [*stages, Outline(RECHECK, _RECHECK_TITLE, [])] if has_recheck else stages
 
     def summary(self, study: Study) -> str | None:
         """See `Strategy.summary`."""
