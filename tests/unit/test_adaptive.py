@@ -8,7 +8,6 @@ from made_search import around
 from servelab.search.options_space import space_of
 from servelab.search.simulate import Measured, run_search
 from servelab.search.strategies.adaptive import visits_of
-from servelab.search.surrogate import design
 from servelab.study.configuration import baseline
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -97,14 +96,6 @@ def test_neighbours_on_a_scale_inform_each_other(six):
     assert len(measured) <= 14 < 40
 
 
-def test_the_first_four_are_those_that_leave_most_open_whatever_they_give(six):
-    project = six()
-    space = space_of(project.study)
-    past, _ = searched(project, lambda options: 100.0 * 1.3 ** len(options))
-    four = next(stage.plan for stage in past if len(stage.plan.candidates) == 4)
-    assert set(space.positions(four)) == {0, *design(space.levels, space.counts, 3, [0])}
-
-
 def test_it_ends_when_nothing_promises_more(six):
     past, measured = searched(six(), lambda options: 100.0)
     reasons = [stage.plan.reason for stage in past if not stage.plan.applies]
@@ -187,11 +178,3 @@ def test_what_an_engine_refuses_costs_nothing(six, study_content):
     assert sum(candidate.refused is None for candidate in design) == 2
     assert sum(candidate.refused is not None for candidate in past[-1].plan.candidates) <= 4
     assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 16
-
-
-def test_the_reason_names_what_the_model_expects(six):
-    past, _ = searched(six(), together)
-    winner = next(each for each in past[-2].decision.candidates if each.verdict in ("winner", "incumbent"))
-    assert winner.why
-    decided = next(stage for stage in past if stage.decision.changed)
-    assert "a model of all" in decided.decision.reason and "runs expects" in decided.decision.reason

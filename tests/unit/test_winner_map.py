@@ -173,13 +173,6 @@ def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judg
     assert not answer(decisions=[decided(b="worse")]).untold
 
 
-def test_suspect_runs_are_said(answer):
-    made = answer(validity={"winner": "suspect"}).winner_maps[0]
-    assert [each.is_suspect for each in made.levels] == [True] * 3
-    assert "measured from 1 to 16 in flight (suspect at 1, 4, 16)." in made.text
-    assert "suspect" not in answer().winner_maps[0].text
-
-
 def test_for_latency_the_lower_side_is_better(answer):
     (found,) = answer(metric="ttft_ms", per="deployment").winner_maps
     assert [each.best for each in found.levels] == [["winner"], ["winner"], ["baseline"]]

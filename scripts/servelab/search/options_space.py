@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json
 from servelab.metrics.definitions import METRICS
-from servelab.search.decide import NOT_RUN, can_win, pooled_noise, start_values
+from servelab.search.decide import NOT_RUN, PRIOR, can_win, pooled_noise, start_values
 from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
 from servelab.search.planning import obstacle_to
@@ -253,3 +254,30 @@ class Knowledge:
         known = self.prediction() if self.fit else self.surrogate.at(self._levels(self._valued))
         best: Floats = known.mean.max(1) if self.fit else known.mean.min(1)
         return best
+
+
+def design(
+    levels: Levels,
+    counts: Sequence[int],
+    size: int,
+    taken: Sequence[int],
+    allowed: NDArray[np.bool_] | None = None,
+) -> list[int]:
+    """Positions of up to `size` more combinations to measure before any value is known, after those `taken`, in order.
+
+    Each is the one that is least known after those before it: where nothing is known, it has the largest expected gain.
+    Equals are taken in their order.
+    """
+    is_open = np.ones(len(levels), dtype=bool) if allowed is None else allowed.copy()
+    is_open[list(taken)] = False
+    nothing = Measurements(levels[:0], np.zeros(0), np.zeros(0), PRIOR)
+    prediction, found = Surrogate(nothing, counts).at(levels), list(taken)
+    for position in taken:
+        prediction.believe(position)
+    while len(found) < len(taken) + size and is_open.any():
+        unsure = np.sqrt(prediction.variance).mean(0)
+        # rounded, so that any machine takes the same of equals
+        found.append(int(np.argmax(np.where(is_open, unsure.round(12), -np.inf))))
+        is_open[found[-1]] = False
+        prediction.believe(found[-1])
+    return found[len(taken) :]

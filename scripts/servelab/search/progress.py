@@ -193,13 +193,8 @@ class StudyProgress:
         return Best(name, fmean(found[name]), self._change(name, fmean(found[name]), planned))
 
     def _change(self, candidate: str, value: float, planned: list[_Planned]) -> float | None:
-        """Change in percent against the baseline, which is the first candidate of the first stage.
-
-        Under a part of the load it is the stage's incumbent, as every stage with such a load has the baseline as
-        incumbent.
-        """
-        first = self._planned(self.stages[0]) or planned
-        side = first if first[0].workload == planned[0].workload else planned
+        """Change in percent against the baseline, which is the first candidate of the first stage."""
+        side = self._planned(self.stages[0]) or planned
         values = [
             found for run in side if run.candidate == side[0].candidate and (found := self._value(run)) is not None
         ]

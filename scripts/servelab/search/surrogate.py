@@ -1,8 +1,9 @@
 """A model of how options change the logarithm of the objective: what is expected of combinations not measured yet.
 
-A mixture of Gaussian processes over the options: each has an effect of each option, of each pair and of each three of
-them, and the noise of a server start. How large these are is not known beforehand, so many processes are drawn from a
-prior, and predictions are averaged over them by how likely each makes the measurements. They differ in three more ways:
+A mixture of Gaussian processes over the options: each has an effect of each option, of each pair and each three of
+them, and of the whole combination, and the noise of a server start. How large these are is not known beforehand, so
+many processes are drawn from a prior and moved to where the measurements make them likely. They differ in three more
+ways:
 
 - In half of them an effect is that of a change from the baseline, as of a switch that is turned on; in the others all
   choices of an option are alike, as for a size.
@@ -11,11 +12,8 @@ prior, and predictions are averaged over them by how likely each makes the measu
 - In half of them one pair of options, another in each, has an effect together that is larger than all others: few
   choices meet, but these may matter most.
 
-Pure functions of numpy arrays.
-
 Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning"; Duvenaud, Nickisch and Rasmussen 2011, "Additive
-Gaussian processes", whose elementary symmetric polynomials give the sums over pairs and over threes; George and
-McCulloch 1993, "Variable selection via Gibbs sampling", for a mixture of small and large effects.
+Gaussian processes", whose elementary symmetric polynomials give the sums over pairs and over threes.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from servelab.search.decide import PRIOR, StartNoise
+from servelab.search.decide import StartNoise
 
 Floats = NDArray[np.float64]
 Levels = NDArray[np.int64]
@@ -141,9 +139,6 @@ class Surrogate:
         self._pairs = _Pairs(self._at[:, None], self._at[None], self._alike)
         self._processes = self._likely(_drawn(tuple(counts), measurements.noise), measurements.noise)
         self._root, self._whitened, _ = self._fitted(self._processes)
-        number = len(self._processes.kind)
-        self.weights: Floats = np.full(number, 1 / number)
-        """(processes,): how likely each is; their sum is 1."""
 
     def _likely(self, processes: _Processes, noise: StartNoise) -> _Processes:
         """Processes as likely as the measurements make them, from those of the prior: by sequential Monte Carlo.
@@ -189,14 +184,12 @@ class Surrogate:
 
     def expected_gains(self, levels: Levels, best: Floats) -> Floats:
         """`Prediction.expected_gain` of any number of combinations."""
-        return np.concatenate([each.expected_gain(best) for each in self._blocks(levels)])
+        blocks = [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
+        return np.concatenate([block.expected_gain(best) for block in blocks])
 
     def covariance(self, first: Levels, second: Levels) -> Floats:
         """Prior covariance of two sets of combinations, (processes, first, second)."""
         return _Pairs(first[:, None], second[None], self._alike).covariance(self._processes)
-
-    def _blocks(self, levels: Levels) -> list[Prediction]:
-        return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
 
 
 @dataclass
@@ -216,7 +209,7 @@ class Prediction:
 
     def expected(self) -> Floats:
         """Expected logarithm of the objective over all processes, (combinations,)."""
-        found: Floats = self.surrogate.weights @ self.mean
+        found: Floats = self.mean.mean(0)
         return found
 
     def expected_gain(self, best: Floats) -> Floats:
@@ -227,16 +220,15 @@ class Prediction:
         scatter = np.sqrt(self.variance)
         ahead = (self.mean - best[:, None]) / scatter
         density = np.exp(-0.5 * ahead**2) / np.sqrt(2 * np.pi)
-        gain: Floats = self.surrogate.weights @ (scatter * (ahead * _normal(ahead) + density))
+        gain: Floats = (scatter * (ahead * _normal(ahead) + density)).mean(0)
         return gain
 
     def differences(self, other: int) -> tuple[Floats, Floats]:
         """Expected difference of each combination from one of them, and its standard deviation; (combinations,)."""
-        weights = self.surrogate.weights
         means = self.mean - self.mean[:, [other]]
         variances = self.variance + self.variance[:, [other]] - 2 * self._covariances(other)
-        expected = weights @ means
-        found = weights @ (np.maximum(variances, 0) + (means - expected) ** 2)
+        expected = means.mean(0)
+        found = (np.maximum(variances, 0) + (means - expected) ** 2).mean(0)
         found[other] = 0
         return expected, np.sqrt(found)
 
@@ -269,33 +261,6 @@ def fitted(measurements: Measurements, counts: Sequence[int], scales: Scales) ->
 
 
 _FITTED: dict[Hashable, Surrogate] = {}
-
-
-def design(
-    levels: Levels,
-    counts: Sequence[int],
-    size: int,
-    taken: Sequence[int],
-    allowed: NDArray[np.bool_] | None = None,
-) -> list[int]:
-    """Positions of up to `size` more combinations to measure before any value is known, after those `taken`, in order.
-
-    Each is the one that is least known after those before it: where nothing is known, it has the largest expected gain.
-    Equals are taken in their order.
-    """
-    is_open = np.ones(len(levels), dtype=bool) if allowed is None else allowed.copy()
-    is_open[list(taken)] = False
-    nothing = Measurements(levels[:0], np.zeros(0), np.zeros(0), PRIOR)
-    prediction, found = Surrogate(nothing, counts).at(levels), list(taken)
-    for position in taken:
-        prediction.believe(position)
-    while len(found) < len(taken) + size and is_open.any():
-        unsure = prediction.surrogate.weights @ np.sqrt(prediction.variance)
-        # rounded, so that any machine takes the same of equals
-        found.append(int(np.argmax(np.where(is_open, unsure.round(12), -np.inf))))
-        is_open[found[-1]] = False
-        prediction.believe(found[-1])
-    return found[len(taken) :]
 
 
 def _alike(count: int, scale: Floats | None) -> Floats:

@@ -63,18 +63,8 @@ def preflight(project: Project, results: Path, *, ask: bool = True) -> list[Row]
     Without `ask`, no program is started and the network is not used, so that the answer comes at once.
     """
     place = Place(project, results, ask=ask)
-    return [
-        Row(
-            study=project.study.study,
-            of=found.of,
-            check=check.name,
-            verdict=found.verdict,
-            saw=found.saw,
-            action=found.action,
-        )
-        for check in CHECKS
-        for found in check.look(place)
-    ]
+    study = project.study.study
+    return [Row(study=study, check=check.name, **vars(found)) for check in CHECKS for found in check.look(place)]
 
 
 WIDTH = 120

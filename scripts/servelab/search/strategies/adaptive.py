@@ -18,10 +18,10 @@ from servelab.metrics.definitions import METRICS
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Choice, Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
-from servelab.search.options_space import Knowledge, Space, space_of
+from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.search.surrogate import Floats, Levels, design
+from servelab.search.surrogate import Floats, Levels
 from servelab.study.configuration import Incumbent, Variant, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.project import Project
