@@ -15,7 +15,7 @@ def test_the_page_shows_the_study():
 
 def test_the_page_shows_the_plan(tmp_path):
     """The first rows and the proof's, as the page shows them."""
-    lines = forecast(load_project(STUDY, ROOT), tmp_path).table()
+    lines = forecast(load_project(STUDY, ROOT), tmp_path).lines()
     proof = next(line for line in lines if "Proof:" in line)
     for line in [*lines[:4], proof]:
         assert f"    {line}\n" in PAGE, line
