@@ -120,7 +120,8 @@ def test_the_interval_covers_the_truth_and_nothing_is_no_winner(name):
         pairs = fmean(each.pairs for each in verdicts)
         rows.append({"gain": gain_percent, "covered": share, "better": better, "bias": bias, "pairs": pairs})
         assert 0.93 - error(0.95) <= share, (gain_percent, share)
-        assert abs(bias) <= 0.3 + slack, (gain_percent, bias)
+        # up to five pairs an effect of the order is in the change, a third of it in three, and in the interval
+        assert abs(bias) <= 0.3 + slack + 50 * EVEN[name].second, (gain_percent, bias)
         assert gain_percent or better <= 0.05 + error(0.05), better
     publish(f"proof-rates, {name}", f"How often a proof is right: {name}", {"Proofs": pd.DataFrame(rows)})
     if name in ("starts scatter by 0.3 %", "starts scatter by 1 %", "starts scatter by 2 %"):
