@@ -343,7 +343,7 @@ class _Pairs:
         for kind, (shared, at) in enumerate(self._kinds):
             chosen = np.flatnonzero(processes.kind == kind)
             if len(chosen):
-                total[chosen] = _of_alike(*shared, processes.only(chosen))[:, at]
+                total[chosen] = _of_alike(shared[0], shared[1], processes.only(chosen))[:, at]
         return total
 
 
