@@ -31,7 +31,7 @@ _CHATTER = (
 _TOO_LATE = "the allocation ends in"
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")
 _SLURM_SAYS = (
-    (re.compile(r"slurmstepd: error: \W*(.*?)\W*$", re.MULTILINE), "Slurm: {}"),
+    (re.compile(r"slurmstepd[^:\n]*: error: \W*(.*?)\W*$", re.MULTILINE), "Slurm: {}"),
     (re.compile(r"The error message was '(?:sbatch: error: )?(.*?)'", re.DOTALL), "Slurm refused the job: {}"),
     (re.compile(r"SLURM status is: '(?!FAILED)(\w+)'"), "Slurm ended the job: {}"),
 )
