@@ -103,7 +103,11 @@ ENDED = "SLURM-job '5' failed, SLURM status is: '{}'. Detailed failure reason un
         (None, "", "it left no message"),
         (REFUSED, "", "Slurm refused the job: Invalid partition"),
         (ENDED.format("NODE_FAIL"), "", "Slurm ended the job: NODE_FAIL"),
-        (ENDED.format("TIMEOUT"), "slurmstepd-n1: error: *** JOB 5 ON n1 DUE TO TIME LIMIT ***", "Slurm: JOB 5 ON n1 DUE"),
+        (
+            ENDED.format("TIMEOUT"),
+            "slurmstepd-n1: error: *** JOB 5 ON n1 DUE TO TIME LIMIT ***",
+            "Slurm: JOB 5 ON n1 DUE",
+        ),
     ],
 )
 def test_slurms_own_words_are_shown_and_no_line_of_an_earlier_attempt(tmp_path, message, in_slurms_log, shown):
