@@ -23,7 +23,7 @@ BY_OTHERS = {
     "make gpu-rehearsal": "nobody: CI has no time for it",
     "make nightly": "all that .ci/run has no time for",
     "make setup": "every target begins with it",
-    "make status": "test_study_progress.py runs what it runs",
+    "servelab status": "test_study_progress.py",
     "servelab compare results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
     "make lock ENGINE=vllm VERSION=0.32.0": "test_locking.py runs what it runs",
     "make lock-tools": "nobody: it replaces the packages that the tests run with",
@@ -49,6 +49,7 @@ BY_OTHERS = {
     "snakemake --profile slurm": "tests/slurm",
     "snakemake --profile slurm -n": "tests/slurm",
     "servelab run my-study --here": "tests/slurm/test_slurm_here.py",
+    "servelab run vllm-h100-node --here": "the same, on a CPU",
 }
 SITE_SETTINGS = {"export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"}
 """For sites whose pip does not find PyTorch's CPU wheels; no command of ours."""

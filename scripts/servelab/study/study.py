@@ -58,7 +58,7 @@ class ModelVariant(Strict):
         None, description="Name of the model; for the hub, its repository. Default: the model's `id`."
     )
     revision: Commit | None = Field(None, description="Commit hash on the hub; branch and tag names are refused.")
-    source: ModelSource | None = Field(None, description="Where the weights are, if not the hub: `package` or `path`.")
+    source: ModelSource | None = Field(None, description="Where the weights are, if not safetensors of the hub.")
     format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
     quantization: Quantization | None = Field(
         None,
@@ -179,8 +179,7 @@ class Objective(Strict):
     max_loss_percent: float = Field(
         5.0,
         ge=0,
-        description="If the winner loses more than this on another workload, the answer says so and names what to use "
-        "there instead.",
+        description="If the winner loses more than this on another workload, the answer says so.",
     )
     slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {},
