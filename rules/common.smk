@@ -1,4 +1,4 @@
-"""Reads the studies of the configuration; makes nothing. What the other rules ask is in scripts/servelab/workflow/."""
+"""Reads the studies of the configuration, and writes their digests. What the other rules ask is in scripts/servelab/workflow/."""
 
 import os
 import sys

@@ -2,5 +2,7 @@
 
 `contents` lists the files of a study, `records` checks that they match each other, `redaction` removes secrets, `build`
 writes the zip with `layout`'s manifest. `verify` and `restore` read archives, through `unpack` only; `verify`
-recreates a study's tables, and `shared_runs` takes runs from other places. May import bench and the rooms below it.
+recreates a study's tables, and `shared_runs` takes runs from other results folders.
+
+May import bench and the rooms below it.
 """
