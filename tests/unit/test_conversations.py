@@ -72,7 +72,7 @@ def test_a_later_turn_holds_what_was_said_and_the_servers_own_answer(
     for first, later in ((0, 1), (2, 3)):
         opening = [*json.loads(rows[first]["earlier"] or "[]"), says("user", rows[first]["prompt"])]
         assert bodies[rows[first]["prompt"]]["messages"] == opening
-        answer = says("assistant", "a" * FIRST_ANSWER)  # the server's, not the file's
+        answer = says("assistant", "a " * FIRST_ANSWER)  # the server's, not the file's
         assert bodies[rows[later]["prompt"]]["messages"] == [*opening, answer, says("user", rows[later]["prompt"])]
         assert bodies[rows[later]["prompt"]]["max_tokens"] == SECOND_ANSWER
         assert records[later]["scheduled_s"] >= records[first]["end_s"] - 0.01
@@ -90,7 +90,7 @@ def test_a_turn_waits_for_its_time_to_think(tmp_path, tokenizer, server):
         assert rows[later]["think_s"] == (0.4 if "tea" in rows[later]["prompt"] else 0.2)
 
 
-@pytest.mark.parametrize("fault", ["status_500", "early_close"])
+@pytest.mark.parametrize("fault", ["status 500", "an early close"])
 def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, tokenizer, stub, server, fault):
     bad = talk("tea")
     bad["messages"][0]["content"] = f"{fault} tea"
