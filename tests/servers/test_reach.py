@@ -38,7 +38,12 @@ REFUSED = {
     "an unknown certificate": ({"tls": True}, "", (), "CERTIFICATE_VERIFY_FAILED"),
     "no usage": ({"usage": False}, "", (), "tokenizer.json with --tokenizer"),
     "no key": ({"key": "another"}, "", (), "does it need --api-key-env?"),
-    "a variable without a value": ({}, "", ("--header-env", "api-key", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE: this"),
+    "a variable without a value": (
+        {},
+        "",
+        ("--header-env", "api-key", "NO_SUCH_VARIABLE"),
+        "variable NO_SUCH_VARIABLE is",
+    ),
     "a key in the address": ({}, f"?api-key={KEY}", (), "give a key by its variable"),
 }
 

@@ -139,7 +139,7 @@ def refused(url, output, *words):
         (("--model", "stub/modle"), 2, "did you mean `stub/model`"),
         (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
         (("--concurrency", "2", "2"), 2, "given twice"),
-        (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this environment variable"),
+        (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "the environment variable NO_SUCH_VARIABLE_HERE"),
         (("--compare", "no/such"), 1, "no/such"),
     ],
 )

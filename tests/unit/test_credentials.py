@@ -22,6 +22,7 @@ HUB, PASSWORD = "hf_" + "AbCdEfGh" * 4, "correct-horse-battery"
         ("CACHE_KEY", "12", False),
         ("USE_TOKEN", "true", False),
         ("--api-key", "abc", True),
+        ("api-key", "AZURE_KEY", False),  # the name of a variable, as header-env has it
         ("--hf-token", "abc", True),
         ("--eos-token", "<|end|>", False),
         ("--max-prefill-token", 4096, False),
@@ -43,6 +44,8 @@ def test_errors_show_no_credentials():
     )
     assert has_credential(f"x {HUB}") and not has_credential("a token of the hub")
     assert PASSWORD not in made
+    named = '{"header-env": {"api-key": "AZURE_KEY"}}'
+    assert without_credentials(named) == named
 
 
 @pytest.mark.parametrize("colour", ["\x1b[31m", "\x1b[1;36m", r"\x1b[0m", r"\u001B[38;5;9m", r"\033[1m"])

@@ -135,7 +135,7 @@ def test_a_workflow_on_this_machine_stops_before_it_starts(make_project, tmp_pat
 def test_a_study_that_is_all_measured_needs_no_accelerator(make_project, tmp_path):
     studies, made = of_another_machine(make_project)
     plan = plan_confirm(made, baseline(made.study), 3)
-    step = Step(plan, [], is_known=True, engines=frozenset())
+    step = Step(plan, is_known=True)
     courses, measured = {"cpu-smollm2": [step]}, set(plan.run_ids())
     assert studies.unmeasured(tmp_path, courses, measured.__contains__) == ["cpu-smollm2"], "no stage is planned yet"
     for stage in studies.planned_stages("studies/cpu-smollm2"):
@@ -147,6 +147,6 @@ def test_a_study_that_is_all_measured_needs_no_accelerator(make_project, tmp_pat
     study = demo_study()
     study["hardware"] = {"accelerator": "NVIDIA B200", "device": "nvidia"}
     renamed = make_project(study)
-    other = Step(plan_confirm(renamed, baseline(renamed.study), 3), [], is_known=True, engines=frozenset())
+    other = Step(plan_confirm(renamed, baseline(renamed.study), 3), is_known=True)
     edited = {"cpu-smollm2": [other]}
     assert studies.unmeasured(tmp_path, edited, measured.__contains__) == ["cpu-smollm2"], "its plans are older"

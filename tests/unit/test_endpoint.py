@@ -103,7 +103,7 @@ def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):
     stub = StubServer(key=KEY)
     with stub.running() as url:
         run = made(url, api_key_env="MY_SERVER")
-        with pytest.raises(ConfigError, match="MY_SERVER: this environment variable"):
+        with pytest.raises(ConfigError, match="the environment variable MY_SERVER"):
             measured(tmp_path / "runs", run)
         monkeypatch.setenv("MY_SERVER", KEY)
         ((status, _),) = measured(tmp_path / "runs", run)

@@ -35,7 +35,7 @@ def test_check_and_plan(printed, monkeypatch):
     monkeypatch.chdir(ROOT)
     launch.servelab.main(["plan", "cpu-smollm2", "--json"], standalone_mode=False)
     (planned,) = printed("plan")
-    assert planned["study"] == "cpu-smollm2" and planned["most"] > 0 and planned["engines"][0]["most"] > 0
+    assert planned["study"] == "cpu-smollm2" and planned["about"] > 0 and planned["stages"]
     monkeypatch.setattr(check_studies, "preflight", lambda project, results: [])
     launch.servelab.main(["check", "cpu-smollm2", "--json"], standalone_mode=False)
     assert printed("check") == [{"study": "cpu-smollm2", "errors": 0, "findings": []}]

@@ -129,5 +129,5 @@ def test_what_drafts_gave_is_counted_during_the_load(engine):
 
 def test_a_shorter_answer_is_an_error_where_lengths_are_set(tmp_path, server):
     for natural_stops, errors in ((False, ["output_length: 5 tokens instead of 6"]), (True, [None])):
-        records = load(tmp_path, server, ["too_short"], natural_stops=natural_stops)
+        records = load(tmp_path, server, ["too short"], natural_stops=natural_stops)
         assert [record["error"] for record in records] == errors

@@ -118,6 +118,10 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
         ("suspect", lambda: broken(lambda row: {"output_tokens": row["output_tokens"] - 1}, every=60)),
         ("invalid", lambda: broken(lambda row: {"output_tokens": row["output_tokens"] // 2})),
     ],
+    "unseen_tokens": [
+        ("suspect", lambda: broken(lambda _: {"hidden_tokens": 3})),
+        ("suspect", lambda: broken(at_once)),
+    ],
     "input_token_count": [
         ("invalid", lambda: broken(lambda row: {"input_tokens": row["input_tokens_asked"] - 15})),
         ("invalid", lambda: broken(lambda row: {"input_tokens": row["input_tokens_asked"] + 5000})),
@@ -189,6 +193,7 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
 PASSES: dict[str, list[Callable[[], Evidence]]] = {
     "failed_requests": [evidence],
     "output_length": [evidence],
+    "unseen_tokens": [evidence],
     "input_token_count": [evidence],
     "input_token_spread": [lambda: broken(lambda row: {"input_tokens": row["input_tokens"] + 2}, every=7)],
     "token_count_varies": [evidence],

@@ -125,7 +125,7 @@ def look_at(browser, report: Path, name: str) -> None:
         page.evaluate(OPEN)
         assert page.evaluate(DRAWN) == [], "a chart is not drawn by the page's script"
         charts = page.evaluate(CHARTS)
-        assert len(charts) >= 2
+        assert charts
         assert [
             chart for chart in charts if not (chart["width"] > 100 and chart["height"] > 20 and chart["marks"])
         ] == []

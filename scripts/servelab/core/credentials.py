@@ -63,7 +63,9 @@ OPENING = (
 )
 """Names that hold a credential in every tool."""
 _PLAIN = r"[^\s'\",;&()\[\]{}<>]"
-VALUE = rf"(?!(?:none|null|true|false|\d+|redacted-\w+)(?!{_PLAIN}))(?![\w-]+:(?:\s|$)){_PLAIN}{{4,}}"
+_VARIABLE = r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
+"""The name of a variable that holds a credential is none."""
+VALUE = rf"(?!(?:none|null|true|false|\d+|redacted-\w+|{_VARIABLE})(?!{_PLAIN}))(?![\w-]+:(?:\s|$)){_PLAIN}{{4,}}"
 _GIVEN = rf"\\?['\"]?[ \t]*[:=][ \t]*(?:[|>][+-]?[ \t]*)?(?:{_LINE}[ \t]+)?\[?\\?['\"]?"
 """What is between a name and its value: `: `, `=`, quotes, also a line break before an indented value."""
 
@@ -127,7 +129,9 @@ _SECRET_NAME = re.compile(
     rf"-{{0,2}}(?:[\w.-]*(?:{OPENING})|secret|token|pwd|_auth|(?:set-)?cookies?|(?:proxy-)?authorization)",
     re.IGNORECASE,
 )
-_NO_SECRET = re.compile(r"|none|null|true|false|on|off|auto|[-+\d.e]+|\*+|redacted-\w+|<[^>]*>", re.IGNORECASE)
+_NO_SECRET = re.compile(
+    rf"|none|null|true|false|on|off|auto|[-+\d.e]+|\*+|redacted-\w+|<[^>]*>|{_VARIABLE}", re.IGNORECASE
+)
 _WITH_UNIT = re.compile(r"[-+]?\d[\d.,]*[A-Za-z/%]{0,6}")
 _COLOUR = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033)\[[0-9;:]*[A-Za-z]", re.IGNORECASE)
 """As a terminal reads it, and as Python, JSON and a shell write it."""
@@ -323,9 +327,9 @@ def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) ->
     if variable is None:
         return None
     if not (key := environment.get(variable, "").strip()):
-        raise ConfigError(f"{variable}: this environment variable is to hold the server's key, and is not set")
+        raise ConfigError(f"the environment variable {variable} is to hold the server's key, and is not set")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(f"{variable}: the value of this environment variable cannot be sent in a header")
+        raise ConfigError(f"the value of the environment variable {variable} cannot be sent in a header")
     return key
 
 
