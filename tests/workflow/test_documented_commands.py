@@ -32,9 +32,8 @@ BY_OTHERS = {
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
     "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
     "servelab bench https://host/team/v1 --api-key-env TEAM_KEY": "test_reach.py, on loopback",
-    "servelab bench https://host/openai/deployments/m?api-version=2026-01-01 --model m --header-env api-key AZURE_KEY": (
-        "test_reach.py, on loopback"
-    ),
+    "servelab bench https://host/openai/deployments/m?api-version=2026-01-01"
+    " --model m --header-env api-key AZURE_KEY": "test_reach.py, on loopback",
     "servelab upgrade my-study --engine vllm --to 0.34.0": "test_bisect_releases.py, with llama.cpp",
     "servelab tune my-study --hardware NVIDIA H100 --per-node 8 -- vllm serve Qwen/Qwen3-32B -tp 2": (
         "test_tune.py, with a revision: no hub is asked"
