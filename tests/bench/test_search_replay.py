@@ -29,7 +29,7 @@ from servelab.search.strategies import STRATEGIES
 from servelab.study.configuration import Configuration, Load, baseline
 from servelab.study.project import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.bench
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data/grid"
