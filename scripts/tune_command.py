@@ -60,7 +60,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--slo", action="append", default=[], help="limit, as 'ttft_ms p99 2000'; may be repeated")
     parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve")
     parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
-    parser.add_argument("--budget", metavar="8h", help="most hours of the node for the search")
+    parser.add_argument("--budget", metavar="8h", help="most hours of the node for search and proof")
     parser.add_argument("--explain", action="store_true", help="print the levers that are not proposed, and why")
     parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")
     parser.add_argument("--hardware", help="name of the accelerator; default: what this machine has")
