@@ -54,7 +54,7 @@ def _studies(arguments: argparse.Namespace) -> dict[str, StudyProgress]:
     """Progress of the studies that were asked for, by name."""
     found = sorted(folder.parent.name for folder in arguments.results.glob("studies/*/stages"))
     if not (arguments.studies or found):
-        raise ConfigError(f"{arguments.results}/studies: no study has started; run `snakemake` to start one")
+        raise ConfigError(f"{arguments.results}/studies: no study has started: servelab run STUDY")
     studies = {}
     for name in arguments.studies or found:
         file = arguments.config / f"{name}.yaml"

@@ -46,7 +46,7 @@ _OF_BOTH_KINDS = (
 )
 _OF_LIVE = ("history.parquet", "answers.parquet", "device_series.parquet")
 _OF_RECORDED = ("claims.parquet", "logs")
-_FINISH = "only a finished study can be archived: run `snakemake` for it, or restore the file"
+_FINISH = "only a finished study can be archived: `servelab run` it, or restore the file"
 
 
 @dataclass(frozen=True)
