@@ -55,5 +55,5 @@ def test_what_is_lost_of_a_pair_is_measured_again_and_only_that(proved, tmp_path
     winner = workspace.json(PLAN.format(stage="confirm"))["candidates"][1]
     lost = next(run["run_id"] for run in winner["runs"] if run["start"].endswith("-1"))
     shutil.rmtree(workspace.folder / "results/runs" / lost)
-    assert "1 run on 1 server start left" in workspace.snakemake("--dry-run")
+    assert "1 server start left" in workspace.snakemake("--dry-run")
     assert lost in workspace.measured_by()

@@ -172,7 +172,7 @@ def test_broken_runs_are_set_aside_and_measured_again_and_only_these(workspace):
     said = workspace.snakemake("--dry-run", ANSWER)
     for folder, why in broken.items():
         assert f"run {folder.name} is broken: {why}; it is set aside and measured again" in said
-    assert "tiny: 5 runs on " in said
+    assert re.search(r"tiny: \d server starts? left if the winners stay", said)
     assert {folder.name: contents(folder) for folder in broken} == left  # a dry-run moves nothing
     assert workspace.measured_by(ANSWER) == {folder.name for folder in broken}
     aside = sorted((runs / "set-aside").iterdir())
