@@ -18,7 +18,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT
 from servelab.metrics.definitions import METRICS
 from servelab.report.compare.conditions import EXIT_CODES, Word
-from servelab.search.bisect import STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
+from servelab.search.bisect import FIRST_PAIRS, STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
 from servelab.search.planning import effective_changes, shown
 from servelab.search.project import load_project
 from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release, word_for
@@ -57,6 +57,8 @@ def main(arguments: argparse.Namespace) -> None:
         words = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
         print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(words)}")
         return
+    if arguments.pairs < FIRST_PAIRS:
+        raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or nothing can be told apart")
     if entry.version == version:
         raise ConfigError(f"{file}: --to {version}: the study has this release already")
     if entry.runtime != "venv" and not arguments.lock:
