@@ -31,9 +31,9 @@ def printed(capsys):
     return lines
 
 
-def test_check_and_plan(printed, monkeypatch):
+def test_check_and_plan(printed, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    launch.servelab.main(["plan", "cpu-smollm2", "--json"], standalone_mode=False)
+    launch.servelab.main(["plan", "cpu-smollm2", "--json", "--results", str(tmp_path)], standalone_mode=False)
     (planned,) = printed("plan")
     assert planned["study"] == "cpu-smollm2" and planned["about"] > 0 and planned["stages"]
     monkeypatch.setattr(check_studies, "preflight", lambda project, results: [])
