@@ -31,11 +31,11 @@ def printed(capsys):
     return lines
 
 
-def test_check_and_plan(printed, monkeypatch, tmp_path):
+def test_check_and_plan(printed, monkeypatch):
     monkeypatch.chdir(ROOT)
-    launch.servelab.main(["plan", "cpu-smollm2", "--json", "--results", str(tmp_path)], standalone_mode=False)
+    launch.servelab.main(["plan", "qwen3-32b-h100", "--json"], standalone_mode=False)
     (planned,) = printed("plan")
-    assert planned["study"] == "cpu-smollm2" and planned["about"] > 0 and planned["stages"]
+    assert planned["study"] == "qwen3-32b-h100" and planned["about"] > 0 and planned["stages"]
     monkeypatch.setattr(check_studies, "preflight", lambda project, results: [])
     launch.servelab.main(["check", "cpu-smollm2", "--json"], standalone_mode=False)
     assert printed("check") == [{"study": "cpu-smollm2", "errors": 0, "findings": []}]
