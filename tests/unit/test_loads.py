@@ -69,7 +69,7 @@ def test_two_loads_have_two_titles(make_project):
     )
     project = make_project(with_workloads() | {"workloads": content["workloads"]})
     assert [workload.title for workload in project.workloads.values()] == [
-        "ShareGPT (part), 16 prompts, scaled to a CPU",
+        "ShareGPT (part), 12 prompts, scaled to a CPU",
         "Short prompts (64 in, 4 out), 12 requests, 2 requests/s, at most 4 in flight",
         "My users",
         "Short prompts (64 in, 4 out), 3 requests/s, SLOs ttft_ms 500",

@@ -140,18 +140,18 @@ def test_counts_are_of_observations_and_never_of_more_than_the_requests():
         (
             {"ttft_ms": {"p99": 2000}},
             {},
-            "ttft_ms.p99: cannot be shown with fewer than 299 requests, and 16 requests of "
-            "cpu-sharegpt × 3 rounds are 48; use a workload of 100 requests, more `protocol.rounds`, or a limit on "
+            "ttft_ms.p99: cannot be shown with fewer than 299 requests, and 12 requests of "
+            "cpu-sharegpt × 3 rounds are 36; use a workload of 100 requests, more `protocol.rounds`, or a limit on "
             "`mean`",
         ),
-        ({"itl_ms": {"p95": 100}}, {}, "itl_ms.p95: cannot be shown with fewer than 59 requests, and 16 requests of"),
+        ({"itl_ms": {"p95": 100}}, {}, "itl_ms.p95: cannot be shown with fewer than 59 requests, and 12 requests of"),
         (
             {"ttft_ms": {"p90": 1}},
-            {"settle_requests": 7},
+            {"settle_requests": 3},
             "p90: cannot be shown with fewer than 29 requests, and 9 req",
         ),
         ({"ttft_ms": {"p90": 1}}, {"duration_s": 4.6, "request_rate": 2}, "and 9 requests of cpu-sharegpt × 3 rounds"),
-        ({"ttft_ms": {"median": 1}}, {"rounds": 1, "settle_requests": 12}, "and 4 requests of"),
+        ({"ttft_ms": {"median": 1}}, {"rounds": 1, "settle_requests": 8}, "and 4 requests of"),
         ({"requests_per_s": {"p99": 1}}, {}, None),
         (
             {"cost_per_million_tokens": {"median": 1}},
@@ -160,8 +160,8 @@ def test_counts_are_of_observations_and_never_of_more_than_the_requests():
             "round, and `protocol.rounds` is 3; raise it, or limit `mean`",
         ),
         ({"ttft_ms": {"p90": 1, "mean": 2, "maximum": 3}}, {}, None),
-        ({"ttft_ms": {"p90": 1}}, {"settle_requests": 6}, None),
-        ({"ttft_ms": {"p99": 1}}, {"rounds": 19}, None),
+        ({"ttft_ms": {"p90": 1}}, {"settle_requests": 2}, None),
+        ({"ttft_ms": {"p99": 1}}, {"rounds": 25}, None),
     ],
 )
 def test_fewer_requests_than_a_percentile_needs_are_one_clear_error(
