@@ -143,7 +143,7 @@ def test_unknown_lines_are_kept_and_reported(tmp_path: Path) -> None:
             "70.14     \n# Median TPOT",
             "-70.14    \n# Median TPOT",
             18,
-            "`Mean TPOT .ms.` is `-70.14`, not a number with 2",
+            "`Mean TPOT .ms.` cannot be negative: -70.14",
         ),
         ("# Mean ITL (ms):                           70.14", "# Mean ITL (ms):", 22, "is ``, not a number"),
         ("# Median ITL (ms):                         68.15     \n", "", 5, "line of median of itl_ms is missing"),

@@ -136,6 +136,8 @@ OLD_GUIDELLM |= {
 }
 SWEPT = {**SAVED, "run_number": 1, "max_num_seqs": 32, "compilation_config": {"mode": 3}}
 FLAT = {name: "" if value is None else value for name, value in SWEPT.items() if not isinstance(value, list | dict)}
+AIPERF = json.loads((SAMPLES / "aiperf-0.13.json").read_text())
+AISBENCH = (SAMPLES / "aisbench-3.1.txt").read_text(encoding="utf-8")
 TWO_COLUMNS = "| Metric | Value |\n|---|---|\n| Time to First Token (ms) | 18.26 |\n| Request Latency (ms) | 487.30 |\n"
 
 TABLES = {
@@ -168,6 +170,11 @@ TABLES = {
         ),
         None,
         {"e2el_ms mean": 13.68, "requests_per_s value": 23.63},
+    ),
+    "AIPerf without its release": (
+        json.dumps({name: value for name, value in AIPERF.items() if name != "aiperf_version"}),
+        None,
+        {"requests_completed value": 6.0},
     ),
     "AIPerf in two columns": (TWO_COLUMNS, None, {"ttft_ms value": 18.26, "e2el_ms value": 487.3}),
     "llama-bench JSON": (json.dumps([LLAMA]), None, {"prompt_tokens_per_s mean": 7100.5}),
@@ -290,6 +297,26 @@ WRAPPED = {
 def test_what_is_wrapped_is_read_as_without(name: str, tmp_path: Path) -> None:
     plain = only(CONSOLE, tmp_path)
     assert figures(only(WRAPPED[name], tmp_path)) == figures(plain)
+
+
+def test_a_time_that_rounds_to_zero_may_have_a_sign_and_none_is_negative(tmp_path: Path) -> None:
+    times = [line if "TPOT (ms)" not in line else f"{line[:41]}{{}}" for line in LINES]
+    assert only("\n".join(times).format(*["-0.00"] * 9), tmp_path).value("tpot_ms", "mean") == 0
+    (tmp_path / "log").write_text("\n".join(times).format(*["-0.01"] * 9), encoding="utf-8")
+    (found, *_) = scan_file(tmp_path / "log")
+    assert "cannot be negative: -0.01" in str(found)
+
+
+def test_latencies_of_no_request_are_none(tmp_path: Path) -> None:
+    none = {name: 0.0 for name in SAVED if name.endswith("_ms") or "throughput" in name}
+    counts = {"completed": 0, "failed": 8, "total_input_tokens": 0, "total_output_tokens": 0}
+    block = only(json.dumps({**SAVED, **none, **counts}), tmp_path)
+    assert block.value("ttft_ms", "mean") is block.value("itl_ms", "p99") is None
+    assert block.warnings == ("no request succeeded, so no latency was measured",)
+
+
+def test_a_table_may_have_more_spaces(tmp_path: Path) -> None:
+    assert figures(only(AISBENCH.replace(" ms ", "  ms"), tmp_path)) == figures(only(AISBENCH, tmp_path))
 
 
 def test_a_header_of_another_width_is_named(tmp_path: Path) -> None:

@@ -140,14 +140,15 @@ def _read(piece: Piece) -> list[Block]:
         raise piece.error(piece.broken)
     fitting = _fitting(piece)
     if not fitting:
-        raise piece.error(f"no reader knows this {piece.form} result")
+        names = ", ".join(list(piece.lines)[:4]) or "empty, or abbreviated"
+        raise piece.error(f"no reader knows this {piece.form} result ({names})")
     reader = max(fitting, key=lambda each: len(each.markers))
     relatives = [other for other in READERS if other.form == piece.form and other.markers & reader.markers]
     for name, line in piece.lines.items() if piece.form in ("console", "json") else ():
         owners = [] if reader.knows(name) else sorted({other.tool for other in relatives if other.knows(name)})
         if owners:
             others = f"a line of {', '.join(owners)}, but the others are from {reader.tool}"
-            raise piece.error(f"`{name}` is {others}: lines are missing, or two results are mixed", line)
+            raise piece.error(f"`{name}` is {others}: lines are missing, two are mixed, or others wrote it", line)
     try:
         blocks = reader.read(piece)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

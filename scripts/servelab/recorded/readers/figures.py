@@ -29,7 +29,7 @@ _NAMED = {
 }
 """A statistic's name in the tools → ours."""
 _PERCENTILE = re.compile(r"[Pp](\d{1,3}(?:\.\d{1,12})?)|(\d{1,3}(?:\.\d{1,12})?)%")
-NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
+NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
 ABSENT = frozenset({"N/A", "nan", "None", "not set"})
 _UNITS: Mapping[str, Mapping[str, float]] = {
     "_ms": {"ns": 1e-6, "us": 1e-3, "ms": 1, "sec": 1000, "s": 1000},
@@ -137,7 +137,9 @@ class Figures:
             if match is None or (varies and "," in value) or not (varies or digits == form.decimals):
                 kind = "a number" if varies else f"a number with {form.decimals} decimals"
                 raise self.piece.error(f"`{name}` is `{value}`, not {kind} as the tool prints it", line)
-            value = value.rstrip("%").replace(",", "")
+            if value[0] == "-" and value.strip("-0.%"):
+                raise self.piece.error(f"`{name}` cannot be negative: {value}", line)
+            value = value.strip("-%").replace(",", "")  # a time that rounds to zero is printed as -0.00
             half_unit = 0.0 if form.decimals == 0 else 0.5 * 10.0**-digits * form.factor
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise self.piece.error(f"`{name}` is not a number: {value!r}", line)
@@ -339,6 +341,10 @@ def what_they_are(
 ) -> tuple[dict[Key, PrintedFigure], list[str]]:
     """The figures under the names of what the block's own arithmetic shows them to be, and a note on each change."""
     found, notes = dict(figures), []
+    done = figures.get(("requests_completed", VALUE))
+    if done and done.value == 0:
+        found |= {key: each._replace(value=None) for key, each in figures.items() if key[0].endswith("_ms")}
+        notes.append("no request succeeded, so no latency was measured")
     if _is_not_streamed(found, by_name(ranges)):
         seen = {key for key, each in found.items() if each.value}
         silent = [key for key in found if key[0] == "ttft_ms" or (key[0] in ("tpot_ms", "itl_ms") and key not in seen)]

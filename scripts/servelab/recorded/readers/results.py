@@ -20,7 +20,6 @@ from servelab.recorded.readers.figures import (
     Formula,
     Key,
     PrintedFigure,
-    ValueRange,
     contradiction,
     formulas_of,
     narrowest,
@@ -206,7 +205,7 @@ class Reader:
             definitions={metric: each.text for metric, each in self.definitions.items() if metric in present},
             settings={name: _plain(value) for name, value in settings.items()},
             unknown=tuple(unknown),
-            warnings=(*warnings, *_odd(found.ranges)),
+            warnings=(*warnings, *_odd(figures.values())),
             formulas=formulas_of(self.tool, version, sorted(present), self.definitions),
         )
 
@@ -273,8 +272,8 @@ def _plain(value: Any) -> Any:
     return value if is_small and "Infinity" not in text else text[:_MOST_SETTING]
 
 
-def _odd(ranges: Mapping[Key, ValueRange]) -> Iterator[str]:
+def _odd(figures: Iterable[PrintedFigure]) -> Iterator[str]:
     """Warnings about figures that tools print but no server can reach."""
-    for (metric, statistic), each in ranges.items():
-        if statistic in ("mean", "median") and metric in ("ttft_ms", "e2el_ms") and each.low == 0:
+    for metric, statistic, value, *_ in figures:
+        if statistic in ("mean", "median") and metric in ("ttft_ms", "e2el_ms") and value == 0:
             yield f"{statistic} of {metric} is 0: the tool did not see when the tokens arrived"

@@ -183,7 +183,7 @@ def _with_unit(reader: Reader, piece: Piece, row: TableRow, head: str | None, te
     """A value without its unit, which must be that of its row."""
     name, (number, _, unit) = row.cells[0], text.partition(" ")
     wanted = reader.facts["cell_units"].get(name, "" if reader.knows(name) else unit)
-    if unit != wanted and text != "0":
+    if unit.strip() != wanted and text != "0":
         raise piece.error(f"`{name}` is `{text}`, not a number in {wanted or 'no unit'}", row.line)
     form = reader.figures.get(name)
     whole, _, decimals = number.partition(".")
