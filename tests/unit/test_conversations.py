@@ -130,7 +130,7 @@ def test_sharegpt_turns_are_read_up_to_what_no_chat_takes(tmp_path, tokenizer):
         ([{"messages": [says("robot", "a")]}], {}, r"record 1: messages.0.role"),
         ([{"messages": [says("user", "a", think_s=-1)]}], {}, r"record 1: messages.0.think_s"),
         ([{"message": []}], {}, "record 1: has none of conversations, messages"),
-        (TALKS, {"num_requests": 40}, "mine: 6 turns pass the filters, 40 are needed: ask"),
+        (TALKS, {"num_requests": 40}, "; 6 turns pass the filters, 40 are needed: ask"),
         (TALKS, {"max_turns": 1}, r"parameters: max_turns: must be at least min_turns \(2\)"),
     ],
 )

@@ -93,6 +93,7 @@ GOOD = lines({"prompt": "a"})
     ("content", "changes", "message"),
     [
         (GOOD + "\n" + lines({"prompt": "b", "max_token": 3}), {}, r"line 3: max_token: .*did you mean `max_tokens`"),
+        ('[\n{"prompt": "a"}]\n', {}, "line 1: is a JSON array: write one object a line"),
         (GOOD + lines({}), {}, "line 2: give either `prompt` or `messages`"),
         (GOOD + lines({"prompt": "b", "messages": [{"role": "user", "content": "c"}]}), {}, "line 2: give either"),
         (

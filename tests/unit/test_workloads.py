@@ -245,12 +245,19 @@ def test_a_bad_record_is_left_out_and_named_and_many_are_an_error(
         make("sharegpt", tokenizer, many)
 
 
+def test_too_few_requests_say_how_many_questions_the_records_have(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    repeated = store(tmp_path, "d.json", json.dumps(GOOD[:3] * 5 + [{"conversations": [turn("human", 9, 0)]}]))
+    says = r"16 records have 3 different questions with an answer; 3 requests pass the length filters, 74 are needed"
+    with pytest.raises(ServelabError, match=says):
+        make("sharegpt", tokenizer, repeated, num_requests=10)
+
+
 def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> None:
     rows = make("trace", tokenizer, trace, speed=2.0).to_pylist()[:40]
     assert [row["arrival_s"] for row in rows] == [0.25 * (index // 2) for index in range(40)]
     assert [row["input_tokens"] for row in rows] == [row["input_length"] for row in TRACE[:40]]
     assert {row["output_tokens"] for row in rows} == {2}
-    with pytest.raises(ServelabError, match="60 requests pass the length filters, 61 are needed"):
+    with pytest.raises(ServelabError, match="60 of 61 requests pass the length filters, 61 are needed"):
         make("trace", tokenizer, trace, num_requests=61)
 
 

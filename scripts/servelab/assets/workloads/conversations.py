@@ -75,7 +75,8 @@ class ShareGpt(Workload):
             if len(rows) >= wanted:
                 return table(rows[: parameters.num_requests], rows[parameters.num_requests : wanted])
         raise ServelabError(
-            f"{stored.name}: {len(rows):,} requests pass the length filters, {wanted:,} are needed "
+            f"{stored.name}: {len(found):,} records have {len(pairs):,} different questions with an answer; "
+            f"{len(rows):,} requests pass the length filters, {wanted:,} are needed "
             f"({parameters.num_requests:,} measured and {WARMUP_REQUESTS} for warm-up): ask for fewer or widen them"
         )
 
@@ -215,8 +216,8 @@ class Conversations(Workload):
                 rows = rows[: parameters.num_requests]
                 return table(rows, warmup_like(rows, tokenizer, parameters.seed))
         raise ServelabError(
-            f"{stored.name}: {len(rows):,} turns pass the filters, {parameters.num_requests:,} are needed: "
-            "ask for fewer or widen them"
+            f"{stored.name}: {len(read):,} records have {len(found):,} different first questions; {len(rows):,} turns "
+            f"pass the filters, {parameters.num_requests:,} are needed: ask for fewer or widen them"
         )
 
 
