@@ -84,7 +84,7 @@ def _lines(file: Path, *, cut: bool) -> Iterator[tuple[str, bytes]]:
 
 def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: Tokenizer) -> dict[str, Any]:
     if content.lstrip()[:1] == b"[":
-        raise ServelabError(f"{where}: is a JSON array: write one object a line, `{{\"prompt\": …}}`")
+        raise ServelabError(f'{where}: is a JSON array: write one object a line, `{{"prompt": …}}`')
     try:
         line = _Line.model_validate_json(content)
     except ValidationError as error:

@@ -85,8 +85,8 @@ class Trace(Workload):
         rows = sorted((row for row in found if row is not None), key=lambda row: row["arrival_s"])
         if len(rows) < parameters.num_requests:
             raise ServelabError(
-                f"{stored.name}: {len(rows):,} of {len(found):,} requests pass the length filters, {parameters.num_requests:,} are "
-                "needed: ask for fewer or widen them"
+                f"{stored.name}: {len(rows):,} of {len(found):,} requests pass the length filters, "
+                f"{parameters.num_requests:,} are needed: ask for fewer or widen them"
             )
         rows = rows[: parameters.num_requests]
         first_s = rows[0]["arrival_s"]
