@@ -330,9 +330,23 @@ def test_a_header_of_another_width_is_named(tmp_path: Path) -> None:
     assert "has 17 `=` on each side, not 12" in str(found)
 
 
-def test_ranks_of_a_parallel_job_are_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [CONSOLE, (SAMPLES / "evalscope-1.14.txt").read_text(encoding="utf-8")])
+def test_ranks_of_a_parallel_job_are_told_apart(text: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("".join(f"{rank}: {line}\n" for line in LINES for rank in (0, 1)), encoding="utf-8")
+    lines = text.splitlines()
+    log.write_text("".join(f"{rank}: {line}\n" for line in lines for rank in (0, 1)), encoding="utf-8")
     first, second = scan_file(log)
-    assert isinstance(first, Block) and isinstance(second, Block) and figures(first) == figures(second)
+    assert isinstance(first, Block) and isinstance(second, Block)
+    assert figures(first) == figures(second) == figures(only(text, tmp_path))
     assert second.first_line == first.first_line + 1
+
+
+def test_a_saved_table_in_a_log_of_a_collector_is_complete(tmp_path: Path) -> None:
+    table = comma_separated(zip(*GUIDELLM, strict=True))
+    logged = lines_of({"log": f"{line}\n", "stream": "stdout"} for line in table.splitlines())
+    assert figures(only(logged, tmp_path)) == figures(only(table, tmp_path))
+
+
+def test_a_mean_without_a_value_leaves_the_others(tmp_path: Path) -> None:
+    block = only(json.dumps({**SAVED, "mean_tpot_ms": None}), tmp_path)
+    assert block.value("tpot_ms", "mean") is None and block.value("tpot_ms", "median") == SAVED["median_tpot_ms"]

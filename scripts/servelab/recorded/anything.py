@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file
-from servelab.recorded.readers.split import decoded, visible_lines
+from servelab.recorded.readers.lines import opened, visible_lines
 
 _HEADING = re.compile(r"(#{1,6}) +(\S.*)")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
@@ -40,12 +41,12 @@ class LineContext:
     """What stands after the opening fence."""
 
 
-def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, LineContext]:
+def places(text: TextIO, lines: Iterable[int]) -> dict[int, LineContext]:
     """The place of each of some lines, numbered from 1."""
     wanted = sorted(set(lines))
     state = _State()
     found: dict[int, LineContext] = {}
-    for number, line in visible_lines(texts):
+    for number, line in visible_lines(text):
         while wanted[len(found) :] and wanted[len(found)] <= number:
             found[wanted[len(found)]] = state.place()
         if len(found) == len(wanted):
@@ -149,7 +150,7 @@ def _read(path: Path, *, must: bool) -> Found:
             found.errors.append(each)
     if blocks and path.is_file():
         with path.open("rb") as log:
-            at = places(decoded(log), (block.first_line for block in blocks))
+            at = places(opened(log)[0], (block.first_line for block in blocks))
         found.blocks = [(block, at[block.first_line]) for block in blocks]
     else:
         found.blocks = [(block, LineContext()) for block in blocks]

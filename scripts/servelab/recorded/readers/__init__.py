@@ -12,37 +12,34 @@ A wrong digit in an independent figure cannot be found.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import yaml
 
-from servelab.recorded.readers import shapes
-from servelab.recorded.readers.blocks import LineBlocks, SectionBlocks, TitledBlocks
-from servelab.recorded.readers.figures import VALUE, DefinedBy, FigureForm, PrintedFigure
-from servelab.recorded.readers.pieces import Finder, Piece, ReadError
-from servelab.recorded.readers.results import READERS, Block, Reader, UnknownLine
-from servelab.recorded.readers.split import decoded, split
-from servelab.recorded.readers.tables import Csv, EmbeddedJson, Tables, gathered
+from servelab.recorded.readers import blocks, tables
+from servelab.recorded.readers.figures import VALUE, PrintedFigure
+from servelab.recorded.readers.lines import opened, streams
+from servelab.recorded.readers.pieces import Finder, Piece, ReadError, find
+from servelab.recorded.readers.results import Block, Reader, UnknownLine
+from servelab.recorded.readers.shapes import reader_of
+from servelab.recorded.readers.tables import gathered
 
 __all__ = [
-    "READERS",
     "VALUE",
     "Block",
     "PrintedFigure",
     "ReadError",
-    "Reader",
     "UnknownLine",
     "UnknownResultError",
     "read_file",
     "scan_file",
 ]
 
-_FACTS = ("within", "swept_by", "each", "version_at", "settings_at", "cell_units", "heads")
-_SETS = ("markers", "ignored", "partial")
-_ROWS = ("rules", "within_run", "required")
-_FORMS = ("figures", "families")
 _MOST_ERRORS = 100
 """Errors of a file; after that it is not read on."""
 
@@ -62,50 +59,10 @@ def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | Re
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             yield ReadError(f"{path}: is a device, not a log")
             return
-        with path.open("rb") as file:
+        with path.open("rb", buffering=1 << 18) as file:
             yield from _scan(str(path), file, notes)
     except OSError as error:
         yield ReadError(f"{path}: {error.strerror}")
-
-
-def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block | ReadError]:
-    grids = [reader for reader in READERS if reader.form == "grid"]
-    orders = [(reader.markers, *reader.following) for reader in grids]
-    keys = [reader.markers for reader in READERS if reader.form == "json"]
-    heads = [frozenset(reader.facts["heads"]) for reader in READERS if reader.form == "csv"]
-    names = [names for order in orders for names in order]
-    below = [reader.markers for reader in grids if reader.below]
-    others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
-
-    def is_known(label: str) -> bool:
-        return any(reader.form == "console" and reader.knows(label) for reader in READERS)
-
-    def finders() -> list[Finder]:
-        tables, objects = Tables(names, below, others["tables"]), EmbeddedJson(keys, others["JSON objects"])
-        return [TitledBlocks(is_known), tables, SectionBlocks(), LineBlocks(), Csv(heads, keys), objects]
-
-    errors, found = 0, False
-    for piece in gathered(split(name, decoded(file), finders, keys), orders):
-        if _is_anothers(piece):
-            others["JSON objects" if piece.form == "json" else "tables"].append(piece.first_line)
-            continue
-        found = True
-        try:
-            yield from _read(piece)
-        except ReadError as error:
-            yield error
-            errors += 1
-        if errors == _MOST_ERRORS:
-            yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
-            return
-    if notes is not None:
-        for what, lines in others.items():
-            notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
-    if not found:
-        beside = ", ".join(f"{len(lines)} {what}" for what, lines in others.items() if lines)
-        tools = ", ".join(sorted({reader.tool for reader in READERS}))
-        beside = f" ({beside})" if beside else ""
-        yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
 
 
 def read_file(path: Path) -> list[Block]:
@@ -118,20 +75,62 @@ def read_file(path: Path) -> list[Block]:
     return blocks
 
 
-def _is_anothers(piece: Piece) -> bool:
-    """Whether another program has written it; console blocks and saved tables are always results.
+def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block | ReadError]:
+    others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
+    errors, found = 0, False
+    for piece in _pieces(file, others):
+        found = True
+        try:
+            yield from _read(replace(piece, file=name))
+        except ReadError as error:
+            yield error
+            errors += 1
+        if errors == _MOST_ERRORS:
+            yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
+            return
+    if notes is not None:
+        for what, lines in others.items():
+            notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
+    if not found:
+        beside = ", ".join(f"{len(lines)} {what}" for what, lines in others.items() if lines)
+        tools = ", ".join(sorted({reader.tool for reader in _READERS}))
+        beside = f" ({beside})" if beside else ""
+        yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
 
-    A table of a result's names without a number explains them.
-    """
-    cells = (cell for table in piece.tables for row in table.rows for cell in row.cells[1:])
-    if piece.form == "grid" and not any(cell[:1].isdigit() for cell in cells):
-        return bool(piece.tables[0].rows)
-    is_common = piece.form in ("grid", "frame") or (piece.form == "json" and not piece.broken)
-    return is_common and not _fitting(piece)
+
+def _pieces(file: BinaryIO, others: dict[str, list[int]]) -> Iterator[Piece]:
+    """The results of a file, each in one piece. The lines of tables and objects of other programs go to `others`."""
+    documents, texts = streams(*opened(file), _has_names)
+    results = [gathered(_sorted_out(find(lines, _FINDERS), _has_names, others), _ORDERS) for lines in texts]
+    pieces = sorted(chain.from_iterable(results), key=lambda piece: piece.first_line)
+    yield from _sorted_out(pieces or documents, _is_result, others)
+
+
+def _sorted_out(
+    pieces: Iterable[Piece], is_ours: Callable[[Piece], bool], others: dict[str, list[int]]
+) -> Iterator[Piece]:
+    for piece in pieces:
+        if is_ours(piece):
+            yield piece
+        else:
+            others["JSON objects" if piece.form == "json" else "tables"].append(piece.first_line)
+
+
+def _has_names(piece: Piece) -> bool:
+    """Whether a table or an object has names of a result; console blocks and saved tables always are results."""
+    return piece.form not in _NAMES or any(names <= piece.lines.keys() for names in _NAMES[piece.form])
+
+
+def _is_result(piece: Piece) -> bool:
+    """Whether a reader knows it. A table of a result's names without a number explains them."""
+    if piece.form == "grid":
+        cells = (cell for table in piece.tables for row in table.rows for cell in row.cells[1:])
+        return bool(_fitting(piece)) and (any(cell[:1].isdigit() for cell in cells) or not piece.tables[0].rows)
+    return _has_names(piece)
 
 
 def _fitting(piece: Piece) -> list[Reader]:
-    return [reader for reader in READERS if reader.form == piece.form and reader.markers <= piece.lines.keys()]
+    return [reader for reader in _READERS if reader.form == piece.form and reader.markers <= piece.lines.keys()]
 
 
 def _read(piece: Piece) -> list[Block]:
@@ -143,7 +142,7 @@ def _read(piece: Piece) -> list[Block]:
         names = ", ".join(list(piece.lines)[:4]) or "empty, or abbreviated"
         raise piece.error(f"no reader knows this {piece.form} result ({names})")
     reader = max(fitting, key=lambda each: len(each.markers))
-    relatives = [other for other in READERS if other.form == piece.form and other.markers & reader.markers]
+    relatives = [other for other in _READERS if other.form == piece.form and other.markers & reader.markers]
     for name, line in piece.lines.items() if piece.form in ("console", "json") else ():
         owners = [] if reader.knows(name) else sorted({other.tool for other in relatives if other.knows(name)})
         if owners:
@@ -159,32 +158,31 @@ def _read(piece: Piece) -> list[Block]:
     return blocks
 
 
-def _load_tables() -> None:
-    """Registers the readers of all tools. What a table says above its readers holds for each that does not say it."""
-    for path in sorted((Path(__file__).parent / "tools").glob("*.yaml")):
+def _loaded() -> Iterator[tuple[str, Reader]]:
+    """The readers of all tools. What a table says above its readers holds for each that does not say it."""
+    for path in (Path(__file__).parent / "tools").glob("*.yaml"):
         common = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name, own in common.pop("readers").items():
-            READERS.register(name, _reader({**common, **own}))
+            yield name, reader_of({**common, **own})
 
 
-def _reader(said: dict[str, Any]) -> Reader:
-    named = str.casefold if said.get("fold") else str
-    facts = {key: said.pop(key) for key in _FACTS if key in said}
-    found = {
-        **said,
-        **{key: frozenset(said[key]) for key in _SETS if key in said},
-        **{key: tuple(said[key]) for key in _ROWS if key in said},
-        **{key: {named(name): FigureForm.parsed(row) for name, row in said.get(key, {}).items()} for key in _FORMS},
-        "following": tuple(map(frozenset, said.get("following", ()))),
-        "percentiles": frozenset(said["percentiles"]) if "percentiles" in said else None,
-        "definitions": {
-            metric: DefinedBy(each) if isinstance(each, str) else DefinedBy(each[1], each[0])
-            for metric, each in said.get("definitions", {}).items()
-        },
-        "shape": getattr(shapes, said.get("shape", "rows")),
-        "facts": facts,
-    }
-    return Reader(**found)
+_READERS = [reader for _, reader in sorted(_loaded(), key=lambda named: named[0])]
+_GRIDS = [reader for reader in _READERS if reader.form == "grid"]
+_ORDERS = [(reader.markers, *reader.following) for reader in _GRIDS]
+_NAMES = {form: [reader.markers for reader in _READERS if reader.form == form] for form in ("frame", "json")}
+_NAMES["grid"] = [names for order in _ORDERS for names in order]
+_HEADS = [frozenset(reader.facts["heads"]) for reader in _READERS if reader.form == "csv"]
 
 
-_load_tables()
+def _is_label(name: str) -> bool:
+    return any(reader.form == "console" and reader.knows(name) for reader in _READERS)
+
+
+_FINDERS: list[Finder] = [
+    partial(blocks.titled, is_known=_is_label),
+    partial(tables.drawn, below=[reader.markers for reader in _GRIDS if reader.below]),
+    blocks.sections,
+    blocks.printed_lines,
+    partial(tables.comma_separated, heads=_HEADS, keys=_NAMES["json"]),
+    tables.embedded_json,
+]

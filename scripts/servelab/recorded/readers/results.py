@@ -9,23 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from servelab.core.registry import Registry
 from servelab.recorded.readers.figures import (
     ABSENT,
     NUMBER,
     VALUE,
-    DefinedBy,
     FigureForm,
     Figures,
-    Formula,
     Key,
     PrintedFigure,
     contradiction,
-    formulas_of,
-    narrowest,
     statistic_of,
-    what_they_are,
 )
+from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
 from servelab.recorded.readers.pieces import SECTION, Piece
 
 _ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
@@ -245,9 +240,6 @@ class Reader:
                 if form.metric in metrics and name not in self.partial:
                     pair = ("mean", "median")
                     yield from (f"{each} of {form.metric}" for each in pair if (form.metric, each) not in found)
-
-
-READERS: Registry[Reader] = Registry("reader")
 
 
 def _setting(piece: Piece, name: str, value: Any, line: int) -> Any:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from servelab.recorded.readers.figures import statistic_of
-from servelab.recorded.readers.pieces import Piece, TableRow
+from servelab.recorded.readers.figures import FigureForm, statistic_of
+from servelab.recorded.readers.formulas import DefinedBy
+from servelab.recorded.readers.pieces import Piece, Table, TableRow
 from servelab.recorded.readers.results import Entry, Reader, ToolRun
-from servelab.recorded.readers.tables import DrawnTable
 
 Shape = Callable[[Reader, Piece], Iterable[ToolRun]]
 
@@ -103,12 +103,12 @@ def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
 
 def _tables(piece: Piece) -> Iterator[tuple[Sequence[str], list[TableRow]]]:
     """The head and the rows of each table; in a CSV file a row `Metric, …` begins another."""
-    if piece.form != "csv":
-        yield from ((table.header, table.rows) for table in piece.tables)
-        return
-    starts = [number for number, row in enumerate(piece.table) if row.cells[0] in ("Metric", "Endpoint")]
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        yield piece.table[start].cells, piece.table[start + 1 : end]
+    for table in piece.tables:
+        rows = [table.groups[0][0], *table.rows]
+        starts = [number for number, row in enumerate(rows) if row.cells[0] in ("Metric", "Endpoint")]
+        starts = starts if piece.form == "csv" else [0]
+        for start, end in zip(starts, [*starts[1:], None], strict=True):
+            yield rows[start].cells, rows[start + 1 : end]
 
 
 def _joined(found: Iterable[TableRow]) -> list[tuple[str, TableRow]]:
@@ -144,7 +144,7 @@ def guidellm_console(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
         yield ToolRun(entries, {"benchmark": number, "strategy": found[0].cells[0]})
 
 
-def _heads(table: DrawnTable) -> list[str]:
+def _heads(table: Table) -> list[str]:
     """The three heads of each column; an empty one is that of the column before, as the tool joins equal ones."""
     heads = [list(row.cells) for row in table.groups[0]]
     for row in heads:
@@ -155,10 +155,9 @@ def _heads(table: DrawnTable) -> list[str]:
 
 def aisbench(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     """A run for each stage, `total` or `stable`: rows of latencies and rows of totals, each value with its unit."""
-    first = piece.tables[0].rows if piece.tables else piece.table[1:]
-    head = piece.tables[0].header if piece.tables else piece.table[0].cells if piece.table else ()
-    found = [*first, *(row for table in piece.tables[1:] for row in table.rows)]
-    for row in (each for each in piece.table if len(each.cells) != len(head)):
+    head = piece.tables[0].header if piece.tables else ()
+    found = [row for table in piece.tables for row in table.rows]
+    for row in (each for each in found if piece.form == "csv" and len(each.cells) != len(head)):
         text = f"{len(row.cells)} columns where the table has {len(head)}: a row is cut off"
         raise piece.error(text, row.line)
     for name, stages in piece.document.items():
@@ -363,12 +362,12 @@ _PERCENTILES = ("min", "p0.1", "p1", "p5", "p10", "p25", "p75", "p90", "p95", "p
 
 def guidellm_csv(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     """A run for each row below one or three rows of heads."""
-    height = 3 if piece.table[0].cells[0] == "Run Info" else 1
-    heads = [
-        ", ".join(filter(None, column)) for column in zip(*(row.cells for row in piece.table[:height]), strict=True)
-    ]
+    (table,) = piece.tables
+    rows = [row for group in table.groups for row in group]
+    height = 3 if table.header[0] == "Run Info" else 1
+    heads = [", ".join(filter(None, column)) for column in zip(*(row.cells for row in rows[:height]), strict=True)]
     heads = [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in heads]
-    for row in piece.table[height:]:
+    for row in rows[height:]:
         entries, settings = [], {}
         for head, text in zip(heads, row.cells, strict=True):
             family, _, statistic = head.rpartition(", ")
@@ -391,3 +390,30 @@ def _as_head(match: re.Match[str]) -> str:
 
 def _as_number(text: str) -> float | None:
     return None if text in ("", "None", "nan") else float(text)
+
+
+_FACTS = ("within", "swept_by", "each", "version_at", "settings_at", "cell_units", "heads")
+_SETS = ("markers", "ignored", "partial")
+_ROWS = ("rules", "within_run", "required")
+_FORMS = ("figures", "families")
+
+
+def reader_of(said: dict[str, Any]) -> Reader:
+    """The reader that a table in `tools/` describes."""
+    named = str.casefold if said.get("fold") else str
+    facts = {key: said.pop(key) for key in _FACTS if key in said}
+    found = {
+        **said,
+        **{key: frozenset(said[key]) for key in _SETS if key in said},
+        **{key: tuple(said[key]) for key in _ROWS if key in said},
+        **{key: {named(name): FigureForm.parsed(row) for name, row in said.get(key, {}).items()} for key in _FORMS},
+        "following": tuple(map(frozenset, said.get("following", ()))),
+        "percentiles": frozenset(said["percentiles"]) if "percentiles" in said else None,
+        "definitions": {
+            metric: DefinedBy(each) if isinstance(each, str) else DefinedBy(each[1], each[0])
+            for metric, each in said.get("definitions", {}).items()
+        },
+        "shape": globals()[said.get("shape", "rows")],
+        "facts": facts,
+    }
+    return Reader(**found)
