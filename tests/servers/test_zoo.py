@@ -9,6 +9,7 @@ from servers.behind_tls import behind_tls, make_certificate
 from servers.made_load import OUTPUT_TOKENS, plan_for
 from servers.quirks import HOSTILE, QUIRKS, SCRIPTS, TOKENS
 from servers.stub_server import FIRST_TOKEN_S, GAP_S, TEMPLATE_TOKENS, StubServer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.measure.load.records import ERRORS
 from servelab.measure.load.sender import send_load
@@ -63,6 +64,15 @@ def test_quirk(name, tmp_path):
     assert (other["error"], other["chunks"], other["output_tokens"]) == (None, TOKENS, TOKENS)
     assert other["first_token_s"] - other["sent_s"] >= FIRST_TOKEN_S
     assert other["last_token_s"] - other["first_token_s"] >= (TOKENS - 1) * GAP_S
+
+
+def test_tokens_of_a_text_need_not_be_those_that_were_asked_for(tmp_path):
+    letters = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    letters.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
+    letters.save(str(tmp_path / "tokenizer.json"))
+    with StubServer(quirks=SCRIPTS).running() as url:
+        table, _ = sent(tmp_path, url, ["no usage"], tokenizer=tmp_path / "tokenizer.json")
+    assert table["error"].to_pylist() == [None] and table["output_tokens"].to_pylist() == [2 * TOKENS]
 
 
 @pytest.mark.parametrize("group", range(4))

@@ -242,7 +242,7 @@ def _answered(
         "chunk_gaps_ms": (1000 * np.diff(times)).astype(np.float32),
         "finish_reason": answer.finish_reason,
         "http_status": exchange.status,
-        "error": error_of(exchange, body, answer, record["output_tokens_asked"], plan),
+        "error": error_of(exchange, body, answer, None if is_counted else record["output_tokens_asked"], plan),
         "text": answer.text if plan.keep_answers and exchange.status == 200 else None,
         "is_counted": is_counted,
     }
@@ -269,8 +269,13 @@ def _asked(message: bytes) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int, plan: LoadPlan) -> str | None:
-    """Why a request failed: the earliest cause; None for a success."""
+def error_of(
+    exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int | None, plan: LoadPlan
+) -> str | None:
+    """Why a request failed: the earliest cause; None for a success.
+
+    `asked` is its output length, None if its text was counted: tokens of a text need not be those that were generated.
+    """
     # After `[DONE]` a server may end its answer by closing the connection.
     if exchange.error and not (answer.done and exchange.error.startswith(("closed_early", "broken_http"))):
         return answer.error or exchange.error
@@ -287,6 +292,8 @@ def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int
         return "no_done: the answer ended without [DONE]"
     if answer.output_tokens is None:
         return "no_usage: the server sent no usage, so the output length cannot be checked"
+    if asked is None:
+        return None
     may_be_shorter = plan.keep_answers or plan.natural_stops
     if answer.output_tokens > asked or (answer.output_tokens < asked and not may_be_shorter):
         return f"output_length: {answer.output_tokens} tokens instead of {asked}"
