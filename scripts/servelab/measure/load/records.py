@@ -269,9 +269,7 @@ def _asked(message: bytes) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def error_of(
-    exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int | None, plan: LoadPlan
-) -> str | None:
+def error_of(exchange: Exchange, body: bytes, answer: StreamedAnswer, asked: int | None, plan: LoadPlan) -> str | None:
     """Why a request failed: the earliest cause; None for a success.
 
     `asked` is its output length, None if its text was counted: tokens of a text need not be those that were generated.
