@@ -178,6 +178,9 @@ def test_a_server_does_not_write_to_the_users_terminal_and_a_key_is_nowhere(tmp_
 SECRETS = {
     "a variable": ("environment_variables", {"DB_PASS": CANARY}),
     "a weak password": ("environment_variables", {"DB_PASS": "letmein"}),
+    "the second of two": ("environment_variables", {"MY_TOKEN_2": "letmein"}),
+    "a key in JSON": ("environment_variables", {"CLOUD_CREDENTIALS_JSON": CANARY}),
+    "a header of a gateway": ("arguments", {"--header": f"Ocp-Apim-Subscription-Key: {CANARY}"}),
     "a signed token": ("environment_variables", {"MY_JWT": CANARY}),
     "a header": ("arguments", {"--header": f"Authorization: Bearer {CANARY}"}),
     "JSON": ("arguments", {"--hf-overrides": json.dumps({"a": [{"token": CANARY}]})}),

@@ -58,7 +58,7 @@ PRIVATE_KEY = re.compile(rf"(?:{PRIVATE_KEY_BEGINS.pattern}).*?(?:{PRIVATE_KEY_E
 OPENING = (
     r"(?:api|access|account|admin|app|application|auth|bearer|client|deploy|encryption|hf|hub|identity|jupyter|kaggle|master|modelscope"
     r"|private|refresh"
-    r"|registry|secret|service|session|shared|signing|storage|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd"
+    r"|functions|registry|secret|service|session|shared|signing|storage|subscription|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd"
     r"|passphrase|passcode|requirepass|masterauth"
 )
 """Names that hold a credential in every tool."""
@@ -66,13 +66,15 @@ _PLAIN = r"[^\s'\",;&()\[\]{}<>]"
 _VARIABLE = r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
 """The name of a variable that holds a credential is none."""
 VALUE = rf"(?!(?:none|null|true|false|\d+|redacted-\w+|{_VARIABLE})(?!{_PLAIN}))(?![\w-]+:(?:\s|$)){_PLAIN}{{4,}}"
+_AFTER = r"(?:_?V?\d{1,2}|_JSON|_B64|_BASE64)?"
+"""What follows the name of one of several secrets, or of one that is written otherwise: `API_KEY_2`, `TOKEN_V2`."""
 _GIVEN = rf"\\?['\"]?[ \t]*[:=][ \t]*(?:[|>][+-]?[ \t]*)?(?:{_LINE}[ \t]+)?\[?\\?['\"]?"
 """What is between a name and its value: `: `, `=`, quotes, also a line break before an indented value."""
 
 NAMED = re.compile(
     rf"((?:{OPENING})(?:{_GIVEN}|['\"],\s*(?=['\"])['\"])"
     rf"|(?:(?<![\w-])|(?<=\\[nrt]))--(?:[a-z0-9]+[-_])*(?:{OPENING}|token)(?:[\s=]|{_LINE})+(?!--)['\"]?"
-    rf"|{_START}(?-i:[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD))(?:{_GIVEN})"
+    rf"|{_START}(?-i:[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD){_AFTER})(?:{_GIVEN})"
     rf"|{_START}(?:[A-Za-z0-9]+_)*pwd(?:{_GIVEN})(?![/~$%.]))"
     rf"{VALUE}",
     re.IGNORECASE,
@@ -122,7 +124,8 @@ BASE64 = re.compile(rf"(?:(?<![\\\w+/-])|(?<=\\[nrt]))[\w+/-]{{16,}}(?:{_BREAK}[
 """Runs that may be base64, also over several lines."""
 
 _SECRET_VARIABLE = re.compile(
-    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT|_JWT|COOKIE)$",
+    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT|_JWT|COOKIE)"
+    rf"{_AFTER}$",
     re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
