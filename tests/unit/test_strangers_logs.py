@@ -107,6 +107,27 @@ token throughput (prompt + completion token): 300.000 token/s
 RPS (request per second): 5.000 req/s
 RPM (request per minute): 300.000 req/min
 """
+IMAGES = f"""\
+{"=" * 17} Serving Benchmark Result {"=" * 17}
+Backend:                                 sglang-image
+Task:                                    text-to-image
+Model:                                   somebody/paints
+Dataset:                                 vbench
+--------------------------------------------------
+Benchmark duration (s):                  16.00
+Request rate:                            inf
+Max request concurrency:                 not set
+Successful requests:                     4/4
+--------------------------------------------------
+Request throughput (req/s):              0.25
+Latency Mean (s):                        7.5004
+Latency Median (s):                      7.2500
+Latency P99 (s):                         15.9000
+--------------------------------------------------
+Peak Memory Max (MB):                    16384.50
+
+{"=" * 60}
+"""
 MOMENTS = {"mean": 0.5, "min": 0.25, "median": 0.45, "p99": 0.9, "p99.9": 0.95, "max": 1.0}
 INFERENCE_PERF = {
     "load_summary": {"count": 60, "requested_rate": 1.0},
@@ -212,6 +233,11 @@ TABLES = {
     ),
     "a sweep's summary": (json.dumps([SWEPT], indent=4), ">=0.30.0", {"requests_failed value": 1.0}),
     "a sweep's CSV": (comma_separated([["", *FLAT], [0, *FLAT.values()]]), ">=0.17.0", {"requests_failed value": 1.0}),
+    "images": (
+        IMAGES,
+        None,
+        {"requests_per_s value": 0.25, "e2el_ms mean": 7500.4, "peak_memory_mb maximum": 16384.5},
+    ),
     "LMDeploy up to 0.6": (
         LMDEPLOY.format(first="first_token latency(min, max, ave): 0.041s, 2.153s, 0.437s"),
         "<0.7.0",
@@ -319,15 +345,14 @@ def test_a_table_may_have_more_spaces(tmp_path: Path) -> None:
     assert figures(only(AISBENCH.replace(" ms ", "  ms"), tmp_path)) == figures(only(AISBENCH, tmp_path))
 
 
-def test_a_header_of_another_width_is_named(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text(
-        CONSOLE.replace("============ Serving", "================= Serving", 1).replace(
-            "Result ============", "Result =================", 1
-        ),
-        encoding="utf-8",
+def test_a_header_of_another_width_ends_with_a_rule_as_wide(tmp_path: Path) -> None:
+    wide = CONSOLE.replace("=" * 12 + " Serving", "=" * 17 + " Serving").replace(
+        "Result " + "=" * 12, "Result " + "=" * 17
     )
-    (found, *_) = scan_file(tmp_path / "log")
-    assert "has 17 `=` on each side, not 12" in str(found)
+    assert figures(only(wide.replace("=" * 50, "=" * 60), tmp_path)) == figures(only(CONSOLE, tmp_path))
+    (tmp_path / "log").write_text(wide, encoding="utf-8")
+    (found,) = scan_file(tmp_path / "log")
+    assert "its last line of `=` is missing" in str(found)
 
 
 @pytest.mark.parametrize("text", [CONSOLE, (SAMPLES / "evalscope-1.14.txt").read_text(encoding="utf-8")])

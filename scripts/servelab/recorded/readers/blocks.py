@@ -18,7 +18,7 @@ from servelab.recorded.readers.pieces import (
 )
 
 _TITLE = "Serving Benchmark Result"
-_HEADER = f"{'=' * 12} {_TITLE} {'=' * 12}"
+_HEADER = re.compile(rf"(?<!=)(=+) {_TITLE} \1$")
 _HALF_HEADER = re.compile(rf"===\s*{_TITLE}|{_TITLE}\s*===")
 _FOOTER = "=" * 50
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
@@ -41,18 +41,15 @@ def titled(lines: Window, at: int, line: Line, above: Line, is_known: Callable[[
     """
     number, text = line[0], line[1].rstrip()
     if _is_header(text):
-        lead, header, rest = text.partition(_HEADER)
-        if header and not rest and len(lead) <= MOST_PREFIX:
-            return _between(lines, at, Prefix(lead), _FOOTER, number)
-        width = re.search(rf"(?<!=)(=+) {_TITLE} \1$", text)
+        header = _HEADER.search(text)
+        if header and header.start() <= MOST_PREFIX:
+            return _between("console", lines, at, Prefix(text[: header.start()]), len(header[0]), number)
         why = "its header is cut off, or line breaks are lost"
-        if width:
-            why = f"its header has {len(width[1])} `=` on each side, not 12: it was changed, or is another program's"
         return [_block("console", [], number, number, why)], at + 1
     if "===" not in text or len(line[1]) > _MOST_WIDTH:
         return None
     if (match := _TITLED.search(text)) and len(match[0]) >= _LEAST_WIDTH and match.start() <= MOST_PREFIX:
-        return _between(lines, at, Prefix(text[: match.start()]), "=" * len(match[0]), number)
+        return _between("frame", lines, at, Prefix(text[: match.start()]), len(match[0]), number)
     lead, footer, rest = text.partition(_FOOTER)
     end = Prefix(lead).end(above[1]) if footer and not rest else None
     if end is not None and is_known(_labelled(0, above[1][end:].strip()).label):
@@ -64,9 +61,9 @@ def _is_header(text: str) -> bool:
     return _TITLE in text and _HALF_HEADER.search(text) is not None
 
 
-def _between(lines: Window, begin: int, prefix: Prefix, footer: str, first: int) -> Found:
-    """The block from its header to its last rule."""
-    form, row_of = ("console", _labelled) if footer == _FOOTER else ("frame", _in_columns)
+def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, first: int) -> Found:
+    """The block from its header to its last rule, which is as wide."""
+    row_of, footer = _labelled if form == "console" else _in_columns, "=" * width
     rows: list[Row] = []
     at, number = begin, first
     for at, number, line in lines.near(begin):
