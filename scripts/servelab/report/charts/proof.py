@@ -26,7 +26,8 @@ from servelab.results.compare_with_baseline import paired_labels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-_KINDS = {"Baseline": (GREY, "circle"), "Optimized": (BLUE, "diamond"), "Promised (hollow)": (BLUE, "diamond")}
+_KINDS = {"Baseline": (GREY, "circle"), "Optimized": (BLUE, "diamond"), "Promised": (BLUE, "diamond")}
+_FILLS = (GREY, BLUE, "transparent")
 _SIDES = list(_KINDS)
 
 
@@ -112,19 +113,16 @@ def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChar
     x = alt.X("at:Q", title=title, scale=alt.Scale(zero=False, padding=10))
     y = rows(list(lines["label"]))
     colour, shape = kind_channels({side: _KINDS[side] for side in sides}, "side")
-    drawn = points["side"] == _SIDES[2]
+    fill = alt.Fill("side:N", scale=alt.Scale(domain=sides, range=_FILLS[: len(sides)]))
     base = alt.Chart(lines[["row", "baseline", "value", "low", "high", "text"]])
     layers = alt.layer(
         base.mark_rule(color=GREY).encode(x=alt.X("baseline:Q", title=title), x2="value:Q", y=y),
         base.transform_filter("datum.low !== null")
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
         .encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y),
-        *(
-            alt.Chart(points[drawn == hollow])
-            .mark_point(filled=not hollow, size=70, opacity=1, aria=True)
-            .encode(x=x, y=y, color=colour, shape=shape, description="name:N")
-            for hollow in (False, True)
-        ),
+        alt.Chart(points)
+        .mark_point(size=70, opacity=1, aria=True)
+        .encode(x=x, y=y, color=colour, fill=fill, shape=shape, description="name:N"),
         side_text(base, y, "text"),
     )
     return layers.properties(width=PLOT_WIDTH, height=alt.Step(22), title=str(first["title"]))
