@@ -81,7 +81,7 @@ def _change_parquet(source: Path, scratch: Path, change: Change) -> None:
     with pq.ParquetFile(source) as file:
         table, group = file.read(), file.metadata.row_group(0) if file.num_row_groups else None
         codec = group.column(0).compression if group else "SNAPPY"
-        size = group.num_rows if group else None
+        size = group.num_rows or None if group else None  # a failed run may have a table without rows
     for name in _columns_with_text(table.schema):
         field = table.schema.field(name)
         made = changed_json(table[name].to_pylist(), lambda place, key, text: once(text))
