@@ -57,7 +57,7 @@ def edit_json(path, change):
 def plant(workspace):
     """Everywhere: a checkout with its remote and changes, configuration, manifests, statuses, records and logs."""
     git(workspace, "init", "--quiet")
-    git(workspace, "add", "Snakefile", "config", "rules", "scripts", "envs", "profiles", ":!*.pyc")
+    git(workspace, "add", "Snakefile", "config", "rules", "scripts", "envs", "profiles")
     git(workspace, "commit", "--quiet", "--message", "all")
     git(workspace, "remote", "add", "origin", f"https://{USER}:{GIT}@git.wonder.example/a.git")
     config = workspace.folder / "config/config.yaml"

@@ -18,6 +18,6 @@ def test_the_report_of_snakemake_has_charts_tables_and_captions(finished, tmp_pa
     text = page.decode()
     assert {"report.html", "tried.svg", "stages.csv", "metrics.csv"} <= held
     assert "studies/tiny" in text
-    for said in ("A chart of studies/tiny", "A table of the report of studies/tiny", "The report of studies/tiny"):
+    for said in ("A chart of studies/tiny", "A table behind the report of studies/tiny", "The report of studies/tiny"):
         assert said in text
     assert not re.search(r"(src|href)=\"https?://[^\"]*\.(js|css)", text)

@@ -74,7 +74,8 @@ def read_source(root: Path) -> WorkflowSource:
         listed = _git(root, "ls-files", "-z", "--cached") or b""
         listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE) or b""
         files = {os.fsdecode(name) for name in listed.split(b"\0") if name}
-        files = {name for name in files if os.path.lexists(root / name)}  # a deleted one is in the diff
+        # a deleted one is in the diff; compiled files are made again
+        files = {name for name in files if os.path.lexists(root / name) and "__pycache__" not in name}
         diff = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD")
         if diff is None:
             raise ServelabError(f"{root}: git cannot print the differences from the commit")
