@@ -7,7 +7,7 @@ from pathlib import Path
 from verify_archive import report
 
 from servelab.archive.build import build_redacted
-from servelab.archive.contents import archive_name, date_of, read_source, study_contents
+from servelab.archive.contents import archive_name, read_source, study_contents
 from servelab.archive.layout import sign_archive, signature_of
 from servelab.archive.redaction import Redactor
 from servelab.core.cli import RuleJob, run_rule
@@ -29,7 +29,11 @@ def archive_study(rule: RuleJob) -> None:
     root = Path()
     source = read_source(root)
     contents = study_contents(root, RESULTS, search, source)
-    name = archive_name(search, date_of(root, RESULTS, search, source))
+    if faults := contents.faults:
+        more = f" (and {len(faults) - 1} more: {'; '.join(faults[1:4])})" if len(faults) > 1 else ""
+        fix = "only a finished study can be archived: `servelab run` it, or restore the file"
+        raise ServelabError(f"{faults[0]}{more}; {fix}")
+    name = archive_name(search, contents.date)
     archive = RESULTS / "archives" / name
     redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)
     manifest = build_redacted(archive, contents, source, root, redactor)

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from servelab.archive.build import SHOWS, SIGNED
+from servelab.archive.about import SHOWS, SIGNED
 from servelab.archive.layout import check_signature, signature_of
 from servelab.archive.verify import Verification, verify_archive
 from servelab.core.identity import file_sha256

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import zipfile
 from pathlib import Path
 
 import made_run
@@ -17,9 +15,10 @@ from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive.build import build_archive
 from servelab.archive.contents import Contents, WorkflowSource
-from servelab.archive.layout import check_signature
+from servelab.archive.layout import check_signature, opened
+from servelab.archive.records import run_faults
 from servelab.archive.redaction import Redactor
-from servelab.archive.restore import restore_archive, restore_verified
+from servelab.archive.restore import restore_archive, restore_unpacked
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
@@ -70,13 +69,13 @@ def archive(origin, tmp_path):
     return build
 
 
-def verified(path, allowed=None):
-    """What `restore_verified` is given of an archive, besides the results folder."""
-    return {
-        "path": path,
-        "sha256": file_sha256(path),
-        "signature": check_signature(path, allowed),
-    }
+def restore(path, results, allowed=None):
+    """Restores an archive that was verified."""
+    results.mkdir(exist_ok=True)
+    with opened(path, results) as (manifest, folder, faults):
+        assert faults == []
+        origin = {"archive": path.name, "archive_sha256": file_sha256(path), "study": manifest.study}
+        return restore_unpacked(folder, manifest, origin, check_signature(path, allowed), results)
 
 
 def files_of(results):
@@ -87,14 +86,14 @@ def refused(path, results, words):
     """Refuses, and leaves nothing that was not there."""
     before = files_of(results) if results.exists() else set()
     with pytest.raises(ServelabError, match=words) as error:
-        restore_verified(results=results, **verified(path))
+        restore(path, results)
     assert "nothing was restored" in str(error.value)
     assert files_of(results) == before
 
 
 def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
     path = archive()
-    restored = restore_verified(results=tmp_path / "results", **verified(path))
+    restored = restore(path, tmp_path / "results")
     assert restored.imported == [run.name]
     mark = read_import(tmp_path / "results/runs" / run.name)
     (found,) = mark.imports
@@ -109,10 +108,10 @@ def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
 
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):
     path, results = archive(), tmp_path / "results"
-    first = restore_verified(results=results, **verified(path))
+    first = restore(path, results)
     before = (results / "recorded/small/report.md").stat()
     marks = (results / "runs" / run.name / "imported.json").read_bytes()
-    again = restore_verified(results=results, **verified(path))
+    again = restore(path, results)
     assert (again.written, again.there, again.imported) == (0, first.written, [])
     assert (results / "runs" / run.name / "imported.json").read_bytes() == marks
     assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
@@ -121,7 +120,7 @@ def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_pa
 def test_a_run_from_which_names_were_removed_is_restored_with_a_seal_that_holds(archive, run, tmp_path):
     (run / "server.log").write_text("on machine-of-somebody\n")
     made_run.seal(run)
-    restore_verified(results=tmp_path / "results", **verified(archive()))
+    restore(archive(), tmp_path / "results")
     restored = tmp_path / "results/runs" / run.name
     assert (restored / "server.log").read_text() == "on redacted-host\n"
     assert faults_of_seal(restored) == []
@@ -160,42 +159,25 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_no_run_is_not_restored(what, archive, run, tmp_path):
+def test_what_is_no_run_is_not_restored(what, run):
     break_it, said = BROKEN[what]
-    path = archive()
     break_it(run)
-    refused(forged(path, run), tmp_path / "results", re.escape(f"results/runs/{run.name}/{said}"))
-
-
-def forged(path, run):
-    """The archive with this folder in place of the run, and a manifest that says so."""
-    with zipfile.ZipFile(path) as file:
-        members = {name: file.read(name) for name in file.namelist() if f"/{run.name}/" not in name}
-    members |= {f"results/runs/{run.name}/{file.name}": file.read_bytes() for file in run.iterdir()}
-    manifest = json.loads(members.pop("manifest.json"))
-    manifest["members"] = {
-        name: {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
-        for name, content in members.items()
-    }
-    members["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in sorted(members.items()):
-            file.writestr(name, content)
-    return path
+    (fault, *_) = run_faults(run.parents[1], run.name)
+    assert fault.startswith(f"{run}/{said}")
 
 
 def test_an_archive_that_does_not_verify_is_not_restored(archive, tmp_path):
     """Of this one nothing can be made again: it is no study."""
     with pytest.raises(ServelabError, match=r"x\.zip: does not verify: .*; nothing was restored"):
         restore_archive(archive(), tmp_path / "results", ROOT)
-    assert not (tmp_path / "results").exists()
+    assert files_of(tmp_path / "results") == set()
 
 
 def test_who_signed_the_archive_is_in_the_mark(archive, run, tmp_path):
     key = make_key(tmp_path / "key")
     path = archive()
     sign_file(signing_key(key), path)
-    restored = restore_verified(results=tmp_path / "results", **verified(path, allow(tmp_path / "allowed", key)))
+    restored = restore(path, tmp_path / "results", allow(tmp_path / "allowed", key))
     assert restored.signature.text.startswith(f"signed by {IDENTITY} (ED25519 key SHA256:")
     (found,) = read_import(tmp_path / "results/runs" / run.name).imports
     assert found.archive_signed_by.startswith(f"{IDENTITY} (")

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from servelab.archive.layout import read_manifest
-from servelab.archive.unpack import Limits, open_archive, unpacked
-from servelab.archive.verify import member_faults
+from servelab.archive.layout import opened
+from servelab.archive.unpack import Limits, unpacked
 from servelab.core.errors import ServelabError
 
 LIMITS = Limits()
@@ -51,8 +50,8 @@ def write(
 def faults(path: Path, limits: Limits = LIMITS) -> list[str]:
     """What a reader is told of an archive before anything is recomputed."""
     try:
-        with open_archive(path, limits) as archive:
-            return list(member_faults(archive, read_manifest(archive)))
+        with unpacked(path, path.parent, limits), opened(path, path.parent) as (_, _, found):
+            return found
     except ServelabError as error:
         return [str(error)]
 
@@ -94,6 +93,10 @@ def damaged(folder: Path) -> Iterator[tuple[str, Path, Limits]]:
     for end in range(0, len(sound) - 1, len(sound) // 12):
         (folder / "x.zip").write_bytes(sound[:end])
         yield f"cut at {end}", folder / "x.zip", LIMITS
+    comment = sound[:-2] + b"\7\0" + b"+500 %!"
+    for what, content in {"before": b"#!" + sound, "behind": sound + b"more", "comment": comment}.items():
+        (folder / "x.zip").write_bytes(content)
+        yield f"bytes of no member: {what}", folder / "x.zip", LIMITS
     for other in (b"", b"no zip at all", zlib.compress(sound), b"%PDF-1.7\n"):
         (folder / "x.zip").write_bytes(other)
         yield f"no zip {other[:9]!r}", folder / "x.zip", LIMITS
@@ -115,8 +118,8 @@ def test_a_changed_byte_is_a_fault_or_changes_no_member(tmp_path):
         at = draw.randrange(len(sound))
         (tmp_path / "x.zip").write_bytes(sound[:at] + bytes([sound[at] ^ (1 << draw.randrange(8))]) + sound[at + 1 :])
         if not faults(tmp_path / "x.zip"):
-            with open_archive(tmp_path / "x.zip") as archive:
-                assert {name: archive.read(name) for name in FILES} == FILES
+            with unpacked(tmp_path / "x.zip", tmp_path) as folder:
+                assert {name: (folder / name).read_bytes() for name in FILES} == FILES
 
 
 def test_nothing_is_left_of_an_archive_that_is_refused_while_it_is_unpacked(tmp_path):
@@ -124,12 +127,8 @@ def test_nothing_is_left_of_an_archive_that_is_refused_while_it_is_unpacked(tmp_
     at = whole.index(b"results/studies/a/improvements.parquet") + 60
     (tmp_path / "x.zip").write_bytes(whole[:at] + b"\0\0\0\0" + whole[at + 4 :])
     said = r"x\.zip: results/studies/a/improvements\.parquet: cannot be unpacked"
-    with (
-        open_archive(tmp_path / "x.zip") as archive,
-        pytest.raises(ServelabError, match=said),
-        unpacked(archive, tmp_path, FILES),
-    ):
+    with pytest.raises(ServelabError, match=said), unpacked(tmp_path / "x.zip", tmp_path):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.zip"]
-    with open_archive(write(tmp_path / "x.zip", FILES)) as archive, unpacked(archive, tmp_path, FILES) as folder:
+    with unpacked(write(tmp_path / "x.zip", FILES), tmp_path) as folder:
         assert (folder / "README.md").read_bytes() == FILES["README.md"]

@@ -1,21 +1,20 @@
-"""Lists what belongs into a study's archive, each file with its name there. Missing or changed files are an error."""
+"""Lists what belongs into a study's archive, each file with its name there, and what is missing or changed."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servelab.archive import records
-from servelab.archive.layout import LIVE, RESULTS, WORKFLOW
-from servelab.archive.records import read_json, referenced_runs
+from servelab.archive.layout import CODE, LIVE, RESULTS, WORKFLOW, files_below
+from servelab.archive.records import log_faults, read_json, referenced_runs, run_faults, workload_faults
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.yaml_file import read_yaml
 from servelab.measure.run_files import RunManifest, RunStatus
-from servelab.measure.run_folder import git_state
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.project import Project
@@ -26,11 +25,7 @@ OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0
 MOST_REQUESTS_BYTES = 256 * 2**20
 """Larger requests of a workload are omitted; their hash and how to make them stay."""
 CITATION = "CITATION.cff"
-_NOT_SOURCE = ("results", "__pycache__")
-_CODE = ("Snakefile", "rules", "scripts")
-"""Parts where a new file counts as code that ran, committed or not."""
-_NOT_OF_A_STUDY = ("preflight.json",)
-"""Files about one machine, made before anything was measured."""
+_NOT_SOURCE = re.compile(r"\..*|results|__pycache__|.*\.egg-info")
 _OF_BOTH_KINDS = (
     "study.json",
     "metrics.parquet",
@@ -46,7 +41,6 @@ _OF_BOTH_KINDS = (
 )
 _OF_LIVE = ("history.parquet", "answers.parquet", "device_series.parquet")
 _OF_RECORDED = ("claims.parquet", "logs")
-_FINISH = "only a finished study can be archived: `servelab run` it, or restore the file"
 
 
 @dataclass(frozen=True)
@@ -69,29 +63,23 @@ def read_source(root: Path) -> WorkflowSource:
     `root` must be the top of the checkout, otherwise there is no commit. A link is a `ServelabError`.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
-    if top and Path(os.fsdecode(top.rstrip(b"\n"))) == root.resolve() and _git(root, "rev-parse", "HEAD"):
-        state = git_state(root)
+    commit = _git(root, "rev-parse", "HEAD")
+    if top and commit and Path(os.fsdecode(top.rstrip(b"\n"))) == root.resolve():
         listed = _git(root, "ls-files", "-z", "--cached") or b""
-        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE) or b""
+        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE) or b""
         files = {os.fsdecode(name) for name in listed.split(b"\0") if name}
         # a deleted one is in the diff; compiled files are made again
         files = {name for name in files if os.path.lexists(root / name) and "__pycache__" not in name}
         diff = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD")
         if diff is None:
             raise ServelabError(f"{root}: git cannot print the differences from the commit")
-        day = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d")
-        return WorkflowSource(
-            _no_links(root, files), state.commit, state.dirty, diff, day.decode().strip() if day else None
-        )
+        day = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d") or b""
+        return WorkflowSource(_no_links(root, files), commit.decode().strip(), bool(diff), diff, day.decode().strip())
     paths = (path.relative_to(root) for path in root.rglob("*") if path.is_symlink() or path.is_file())
-    files = {path.as_posix() for path in paths if not any(_is_left_out(part) for part in path.parts)}
+    files = {path.as_posix() for path in paths if not any(_NOT_SOURCE.fullmatch(part) for part in path.parts)}
     citation = root / CITATION
     day_of_release = str(read_yaml(citation)["date-released"]) if citation.exists() else None
     return WorkflowSource(_no_links(root, files), None, None, b"", day_of_release)
-
-
-def _is_left_out(part: str) -> bool:
-    return part.startswith(".") or part in _NOT_SOURCE or part.endswith(".egg-info")
 
 
 def _no_links(root: Path, files: Iterable[str]) -> list[str]:
@@ -117,6 +105,7 @@ class Contents:
 
     title: str
     date: str
+    """When its last run ended, as a day (UTC); of a recorded study, whose logs have no date, the workflow's."""
     search: str
     """The study's folder below results/: `studies/<study>` or `recorded/<study>`."""
     files: dict[str, Path]
@@ -124,35 +113,13 @@ class Contents:
     """Machines that the runs name."""
     omitted: dict[str, str] = field(default_factory=dict)
     """Files that are omitted, and why."""
+    faults: list[str] = field(default_factory=list)
+    """A line per file that is missing or does not match another, beginning with the file."""
 
 
 def made_of(search: str) -> tuple[str, ...]:
     """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
     return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
-
-
-def study_contents(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
-    """Everything of a study. `root` is the project's folder, `source` the workflow in it.
-
-    `ServelabError` names a file that is missing or does not match another file.
-    """
-    found = (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source)
-    found.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
-    return found
-
-
-def date_of(root: Path, results: Path, search: str, source: WorkflowSource) -> str:
-    """Day (UTC) on which a study's last run ended; for a recorded study, whose logs have no date, the workflow's."""
-    if search.startswith(f"{LIVE}/"):
-        stages = stage_names(load_project(root / f"config/{search}.yaml", root).study)
-        plans = [results / search / "stages" / stage / "plan.json" for stage in stages]
-        statuses = [results / "runs" / run_id / "status.json" for run_id in referenced_runs(plans)]
-        if not statuses:
-            raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
-        return max(RunStatus.read(status).finished_at[:10] for status in statuses)
-    if source.date is None:
-        raise ServelabError(f"{root}: neither a checkout nor a CITATION.cff gives the workflow's date")
-    return source.date
 
 
 def archive_name(search: str, date: str) -> str:
@@ -161,70 +128,70 @@ def archive_name(search: str, date: str) -> str:
     return f"{study}-{date}.zip" if kind == LIVE else f"{kind}/{study}-{date}.zip"
 
 
-def study_files(results: Path, search: str, stages: Iterable[str]) -> Iterator[Path]:
-    """Files of a study's own folder, sorted, without those of stages that it no longer has."""
-    folder, known = results / search, set(stages)
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        is_stale = parts[0] == "stages" and len(parts) > 1 and parts[1] not in known
-        is_other = any(part.startswith(".") for part in parts) or parts[0] in _NOT_OF_A_STUDY
-        if path.is_file() and not (is_stale or is_other):
-            yield path
+def study_contents(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
+    """Everything of a study. `root` is the folder of the workflow that `source` lists, `results` of what it made.
+
+    A study file that cannot be read is a `ServelabError`.
+    """
+    found = (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source)
+    found.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
+    found.faults += [f"{root / part}: missing" for part in CODE if not (root / part).exists()]
+    return found
 
 
 def _live(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
     project = load_project(root / f"config/{search}.yaml", root)
-    stages = stage_names(project.study)
-    own = _finished(results, search, stages)
+    own, faults = _own_files(results, search, stage_names(project.study))
     runs = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
-    _raise(records.record_faults(results, runs, []))
+    faults += [fault for run_id in runs for fault in run_faults(results, run_id)]
+    if faults:
+        return Contents(project.study.title, "", search, {}, faults=faults)
     specs = [read_json(results / "runs" / run_id / "spec.json") for run_id in runs]
     workloads = sorted({content_id(spec["workload"]) for spec in specs})
-    _raise(records.record_faults(results, [], workloads))
-    contents = Contents(project.study.title, date_of(root, results, search, source), search, _below(results, own))
-    for folder in [*(f"runs/{run_id}" for run_id in runs), *(f"workloads/{workload}" for workload in workloads)]:
-        contents.files |= _below(results, _files_below(results / folder))
+    folders = [results / "workloads" / each for each in workloads]
+    faults += [fault for folder in folders for fault in workload_faults(folder)]
+    planned = referenced_runs(path for path in own if path.name == "plan.json")
+    if not planned:
+        raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
+    date = max(RunStatus.read(results / "runs" / run_id / "status.json").finished_at[:10] for run_id in planned)
+    contents = Contents(project.study.title, date, search, _below(results, own), faults=faults)
+    contents.files |= _below(results, (file for run_id in runs for file in files_below(results / "runs" / run_id)))
+    of_workloads = (folder / name for folder in folders for name in ("workload.json", "requests.parquet"))
+    contents.files |= _below(results, filter(Path.exists, of_workloads))
     settings = [project.file, root / "config/workloads.yaml", root / "config/datasets.yaml"]
     settings += sorted({project.lock(alias) for alias in project.study.engines})
     settings += [project.client_lock] if project.client_lock else []
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in settings}
     manifests = (RunManifest.read(results / "runs" / run_id / "manifest.json") for run_id in runs)
     contents.nodes = {each.placement.batch.node for each in manifests if each.placement and each.placement.batch.node}
-    _leave_out_requests(project, results, workloads, contents)
+    if not faults:
+        _leave_out_requests(project, results, workloads, contents)
     return contents
 
 
 def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
     folder = root / "config" / search
     study = load_recorded(folder)
-    own = _finished(results, search, study.stage_names)
+    if source.date is None:
+        raise ServelabError(f"{root}: neither a checkout nor a CITATION.cff gives the workflow's date")
+    own, faults = _own_files(results, search, study.stage_names)
     plans = [path for path in own if path.name == "plan.json"]
-    _raise(fault for logs in (folder / LOGS, results / search / LOGS) for fault in records.log_faults(plans, logs))
-    contents = Contents(study.title, date_of(root, results, search, source), search, _below(results, own))
-    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in _files_below(folder)}
+    faults += [fault for logs in (folder / LOGS, results / search / LOGS) for fault in log_faults(plans, logs)]
+    contents = Contents(study.title, source.date, search, _below(results, own), faults=faults)
+    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in files_below(folder)}
     return contents
 
 
-def _raise(faults: Iterable[str]) -> None:
-    """Raises one `ServelabError` for all faults, with the first in full."""
-    if found := list(dict.fromkeys(faults)):
-        more = f" (and {len(found) - 1} more: {'; '.join(found[1:4])})" if len(found) > 1 else ""
-        raise ServelabError(f"{found[0]}{more}; {_FINISH}")
-
-
-def _finished(results: Path, search: str, stages: list[str]) -> list[Path]:
-    """Files of a study; `ServelabError` unless all of a finished study are there."""
-    files = list(study_files(results, search, stages))
-    there = {path.relative_to(results / search).as_posix() for path in files}
-    needed = [name for name in made_of(search) if "." in name]  # the others are folders
-    for name in [*needed, *(f"stages/{stage}/plan.json" for stage in stages)]:
-        if name not in there:
-            raise ServelabError(f"{results / search / name}: missing; {_FINISH}")
-    return files
-
-
-def _files_below(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+def _own_files(results: Path, search: str, stages: Iterable[str]) -> tuple[list[Path], list[str]]:
+    """Files of a study's own folder, without those of stages that it no longer has; and a line per file it lacks."""
+    folder, made = results / search, made_of(search)
+    stage_folders = [folder / "stages" / stage for stage in stages]
+    needed = [folder / name for name in made if "." in name]  # a folder may be empty
+    needed += [stage / "plan.json" for stage in stage_folders]
+    parts = [*(folder / name for name in made), folder / "answers", *stage_folders]
+    files = [file for part in parts for file in ([part] if part.is_file() else files_below(part))]
+    visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+    return sorted(visible), [f"{path}: missing" for path in needed if not path.exists()]
 
 
 def _below(results: Path, paths: Iterable[Path]) -> dict[str, Path]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from servelab.archive.unpack import Archive
+from servelab.archive.unpack import reading, shown, unpacked
 from servelab.core.errors import ServelabError
+from servelab.core.identity import file_sha256
 from servelab.core.run_spec import Strict
 from servelab.core.ssh_signature import SUFFIX, BadSignatureError, Signer, SigningKey, sign_file, verify_file
 from servelab.core.yaml_file import describe_validation_error
@@ -23,6 +26,9 @@ WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
 RESULTS = "results"
 LIVE = "studies"
+CODE = ("Snakefile", "rules", "scripts")
+"""Parts of the workflow in which a new file counts as code that ran, committed or not."""
+MOST_MANIFEST_BYTES = 64 * 2**20
 
 
 class Member(Strict):
@@ -69,15 +75,41 @@ class Manifest(Strict):
         return f"{WORKFLOW}/config/{self.search}{'.yaml' if self.is_live else '/study.yaml'}"
 
 
-def read_manifest(archive: Archive) -> Manifest:
-    """The manifest of an open archive; `ServelabError` if it is missing or broken."""
-    try:
-        manifest = Manifest.model_validate_json(archive.read(MANIFEST))
-    except ValidationError as error:
-        raise ServelabError(describe_validation_error(error, f"{archive.path}: {MANIFEST}", Manifest)) from None
-    if MANIFEST in manifest.members:
-        raise ServelabError(f"{archive.path}: {MANIFEST}: lists itself")
-    return manifest
+@contextmanager
+def opened(path: Path, parent: Path) -> Iterator[tuple[Manifest, Path, list[str]]]:
+    """An archive unpacked below `parent`: its manifest, the folder, and a line per member that is not as listed.
+
+    An archive that cannot be unpacked, or without a manifest, is a `ServelabError`.
+    """
+    with reading(str(path)), unpacked(path, parent) as folder:
+        file = folder / MANIFEST
+        if not file.is_file() or file.stat().st_size > MOST_MANIFEST_BYTES:
+            raise ServelabError(f"{path}: {MANIFEST}: missing, or too large")
+        try:
+            manifest = Manifest.model_validate_json(file.read_bytes())
+        except ValidationError as error:
+            raise ServelabError(describe_validation_error(error, f"{path}: {MANIFEST}", Manifest)) from None
+        yield manifest, folder, list(_member_faults(manifest, folder))
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files below a folder, sorted."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _member_faults(manifest: Manifest, folder: Path) -> Iterator[str]:
+    there = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
+    del there[MANIFEST]
+    missing = sorted(manifest.members.keys() - there.keys())
+    yield from (f"{shown(name)}: is in the manifest, but not in the archive" for name in missing)
+    for name, path in there.items():
+        listed = manifest.members.get(name)
+        if listed is None:
+            yield f"{name}: is not in the manifest"
+        elif (found := file_sha256(path)) != listed.sha256:
+            yield f"{name}: its sha256 is {found}, the manifest says {listed.sha256}"
+        elif path.stat().st_size != listed.size_bytes:
+            yield f"{name}: its size is not that of the manifest"
 
 
 @dataclass(frozen=True)

@@ -75,18 +75,16 @@ def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def record_faults(results: Path, run_ids: Iterable[str], workload_ids: Iterable[str]) -> Iterator[str]:
-    """One line per fault of these runs and workloads, beginning with the file."""
-    for run_id in run_ids:
-        folder = results / "runs" / run_id
-        if not folder.is_dir():
-            yield f"{folder}: missing"
-            continue
-        faults = faults_of_run(folder)
-        yield from (f"{folder}/{fault}" for fault in faults or _faults_of_sent(folder, results / "workloads"))
-    for workload_id in workload_ids:
-        folder = results / "workloads" / workload_id
-        yield from (f"{folder}/{fault}" for fault in faults_of_workload(folder))
+def run_faults(results: Path, run_id: str) -> list[str]:
+    """A line per fault of a run and of the requests that it was sent, beginning with the file."""
+    folder = results / "runs" / run_id
+    faults = faults_of_run(folder) or _faults_of_sent(folder, results / "workloads")
+    return [f"{folder}/{fault}" for fault in faults] if folder.is_dir() else [f"{folder}: missing"]
+
+
+def workload_faults(folder: Path) -> list[str]:
+    """The same of a workload."""
+    return [f"{folder}/{fault}" for fault in faults_of_workload(folder)]
 
 
 def log_faults(plans: Iterable[Path], logs: Path) -> Iterator[str]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature, read_manifest
-from servelab.archive.records import faults_of_run, faults_of_workload
-from servelab.archive.unpack import open_archive, reading, unpacked
-from servelab.archive.verify import member_faults, verify_archive
+from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature, opened
+from servelab.archive.unpack import reading
+from servelab.archive.verify import verified
 from servelab.core.errors import ServelabError
 from servelab.core.files import move_folder
 from servelab.core.identity import file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED
 from servelab.measure.run_files import Import, ImportedRun, read_import
-from servelab.report.render import RENDERED, render_live_report
+from servelab.report.measured_runs import MeasuredRuns
+from servelab.report.render import RENDERED, render_again
 
 _SHOWN = 5
 
@@ -43,51 +43,45 @@ def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path
     """Verifies an archive with the workflow in `code`, and then writes what is missing below `results`.
 
     Raises `ServelabError` with the reasons, before anything is written, if it does not verify; otherwise as
-    `restore_verified`.
+    `restore_unpacked`.
     """
     with reading(str(path)):
         sha256 = file_sha256(path)
     signature = check_signature(path, allowed_signers)
-    _refuse(f"{path}: does not verify", signature.faults or verify_archive(path, code).faults)
-    return restore_verified(path, sha256, signature, results)
+    results.mkdir(parents=True, exist_ok=True)
+    with verified(path, code, results) as (found, folder):
+        _refuse(f"{path}: does not verify", [*signature.faults, *found.faults])
+        if file_sha256(path) != sha256:
+            raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
+        origin = {"archive": path.name, "archive_sha256": sha256, "study": found.manifest.study}
+        return restore_unpacked(folder, found.manifest, origin, signature, results)
 
 
-def restore_verified(path: Path, sha256: str, signature: ArchiveSignature, results: Path) -> Restored:
-    """Writes what is missing below `results`: a run's folder that is there stays as it is, and live reports are
+def restore_unpacked(
+    folder: Path, manifest: Manifest, origin: Mapping[str, Any], signature: ArchiveSignature, results: Path
+) -> Restored:
+    """Moves what is missing below `results`: a run's folder that is there stays as it is, and live reports are
     rendered again.
 
-    Raises `ServelabError`, before anything is written, if the archive no longer has this `sha256`, if a run cannot be
-    used, or if a file exists with another content. Raises `Outage` if another workflow is making the study.
+    Raises `ServelabError`, before anything is written, if a file exists with another content, and `Outage` if another
+    workflow is making the study.
     """
-    with open_archive(path) as archive, reading(str(path)):
-        manifest = read_manifest(archive)
-        _refuse(str(path), list(member_faults(archive, manifest)))
-        kept = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/", manifest.folder)
-        names = [name for name in manifest.members if name.startswith(kept) and not _is_made_here(name)]
-        with claim(results / manifest.search, wait=False):
-            there = [name for name in names if (results / _below(name)).exists()]
-            other = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
-            fix = ". Move it away, or restore into another folder with --results"
-            _refuse(f"{path}: already there with another content", other, fix)
-            begun = {_raw_folder(name) for name in there} - {""}
-            missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
-            entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
-            marks = [name for name in manifest.members if _raw_folder(name) in entries and _is_made_here(name)]
-            origin = {"archive": path.name, "archive_sha256": sha256, "study": manifest.study}
-            with unpacked(archive, results, [*missing, *marks]) as folder:
-                if file_sha256(path) != sha256:
-                    raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
-                for entry in entries:
-                    raw = folder / RESULTS / entry
-                    is_run = entry.startswith("runs/")
-                    faults = faults_of_run(raw) if is_run else faults_of_workload(raw)
-                    _refuse(str(path), [f"{RESULTS}/{entry}/{fault}" for fault in faults])
-                    if is_run:
-                        mark_import(raw, results / entry, origin, signature)
-                _move(folder / RESULTS, results, missing, entries, manifest)
-        if manifest.is_live:
-            render_live_report(results, manifest.study)
-    runs = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
+    kept = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/", manifest.folder)
+    names = [name for name in manifest.members if name.startswith(kept) and not _is_made_here(name)]
+    with claim(results / manifest.search, wait=False):
+        there = [name for name in names if (results / _below(name)).exists()]
+        other = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
+        fix = ". Move it away, or restore into another folder with --results"
+        _refuse(f"{origin['archive']}: already there with another content", other, fix)
+        begun = {_raw_folder(name) for name in there} - {""}
+        missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
+        entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
+        runs = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
+        for run_id in runs:
+            mark_import(folder / RESULTS / "runs" / run_id, results / "runs" / run_id, origin, signature)
+        _move(folder / RESULTS, results, missing, entries, manifest)
+    if manifest.is_live:
+        render_again(results, manifest.search, MeasuredRuns(results / "runs", manifest.study))
     return Restored(manifest, len(missing), len(there), runs, signature)
 
 
@@ -98,12 +92,11 @@ def is_archive(path: Path) -> bool:
 
 def unpacked_study(path: Path, folder: Path) -> Path:
     """The study of an archive, unpacked into `folder`; each file is as the manifest lists it."""
-    with open_archive(path) as archive, reading(str(path)):
-        manifest = read_manifest(archive)
-        _refuse(str(path), list(member_faults(archive, manifest)))
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        archive.write(folder, [name for name in manifest.members if name.startswith(f"{RESULTS}/")])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with opened(path, folder) as (manifest, content, faults):
+        _refuse(str(path), faults)
+        (content / RESULTS).rename(folder / RESULTS)
     return folder / manifest.folder
 
 
@@ -140,7 +133,7 @@ def _is_same(manifest: Manifest, name: str, results: Path) -> bool:
     return member.redacted or file_sha256(results / _below(name)) == member.sha256
 
 
-def _move(source: Path, results: Path, names: Sequence[str], entries: Sequence[str], manifest: Manifest) -> None:
+def _move(source: Path, results: Path, names: Iterable[str], entries: Iterable[str], manifest: Manifest) -> None:
     """Moves the unpacked files to their places: raw records (`entries`) first, each folder of them in one step.
 
     A folder that another workflow made meanwhile is kept. Snakemake compares times: raw records get the archive's day,

@@ -1,6 +1,6 @@
-"""Reads an untrusted archive: names, kinds and declared sizes are checked before anything is unpacked.
+"""Unpacks an untrusted archive: names, kinds and declared sizes are checked before anything is written.
 
-Members are streamed. Every fault is one `ServelabError` that names the archive and the member.
+Every fault is one `ServelabError` that names the archive and the member.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from servelab.core.errors import Outage, ServelabError
 
-BLOCK_BYTES = 1 << 20
 _MOST_NAME_BYTES, _MOST_PART_BYTES, _MOST_PARTS = 1024, 255, 32
 _ODD = re.compile(r"|.*[\\:].*| .*|.*[ .]|(?:CON|PRN|AUX|NUL|(?:COM|LPT)[1-9]) *(?:\..*)?", re.IGNORECASE | re.DOTALL)
 """A part of a name that is empty, `.`, `..`, or another name or a device on Windows."""
@@ -31,6 +30,7 @@ _CONTENT_ERRORS = (ArithmeticError, AttributeError, EOFError, LookupError, Recur
 """Errors that a file of another form raises, or one made to harm."""
 _NAME_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors of the system that the content of an archive can cause; a full disk is none of these."""
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OverflowError, ValueError)
 
 
 @contextmanager
@@ -69,87 +69,55 @@ class Limits:
     """Smaller sizes may have any ratio."""
 
 
-class Archive:
-    """An open archive whose names and declared sizes are checked; contents are checked as they are read."""
-
-    def __init__(self, path: Path, zipped: zipfile.ZipFile) -> None:
-        self.path, self._zipped = path, zipped
-        self.members = {info.filename: info for info in zipped.infolist()}
-        """By name, in the archive's order."""
-
-    def blocks(self, name: str) -> Iterator[bytes]:
-        """The content of a member in blocks of at most 1 MiB; it is complete and correct only if nothing raises.
-
-        Raises `ServelabError` for an unknown name, and if content, size or CRC are not as declared.
-        """
-        if (member := self.members.get(name)) is None:
-            raise self._fault(name, "is not in the archive")
-        size = 0
-        try:
-            with self._zipped.open(member) as file:
-                while block := file.read(BLOCK_BYTES):
-                    size += len(block)
-                    yield block
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
-            raise self._fault(name, f"cannot be unpacked: {error}") from None
-        if size != member.file_size:
-            raise self._fault(name, f"unpacks to {size:,} bytes, not the {member.file_size:,} it declares")
-
-    def read(self, name: str, most_bytes: int = 64 * 2**20) -> bytes:
-        """The whole content of a member; a member larger than `most_bytes` is refused."""
-        if name in self.members and self.members[name].file_size > most_bytes:
-            raise self._fault(name, f"is larger than {most_bytes:,} bytes")
-        return b"".join(self.blocks(name))
-
-    def write(self, folder: Path, names: Iterable[str]) -> None:
-        """Writes members below a folder that nobody else writes to; no file is overwritten.
-
-        A faulty member is a `ServelabError`, a full disk an `Outage`; a file may then be incomplete.
-        """
-        chosen = list(names)
-        wanted_bytes = sum(self.members[name].file_size for name in chosen if name in self.members)
-        free_bytes = shutil.disk_usage(folder).free
-        if wanted_bytes > free_bytes:
-            needs = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
-            raise Outage(f"{self.path}: {needs}, but {folder} has {free_bytes / 1e9:.1f} GB free")
-        for name in chosen:
-            file = folder / name
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("xb") as output:
-                    output.writelines(self.blocks(name))
-            except OSError as error:
-                raise Outage(f"{self.path}: {shown(name)}: cannot be written: {error.strerror or error}") from None
-
-    def _fault(self, name: str, text: str) -> ServelabError:
-        return ServelabError(f"{self.path}: {shown(name)}: {text}")
-
-
 @contextmanager
-def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
-    """An archive to read from, checked except for its contents; `ServelabError` names the fault and the member."""
-    try:
-        zipped = zipfile.ZipFile(path)
-    except OSError as error:
-        raise ServelabError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, NotImplementedError, OverflowError, ValueError) as error:
-        raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
-    with zipped:
-        if fault := next(_faults(zipped.infolist(), limits), None):
-            raise ServelabError(f"{path}: {fault}")
-        yield Archive(path, zipped)
+def unpacked(path: Path, parent: Path, limits: Limits = Limits()) -> Iterator[Path]:
+    """A temporary folder below `parent` with all members of an archive.
+
+    A fault of the archive is a `ServelabError`, a full disk an `Outage`.
+    """
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
+        try:
+            with zipfile.ZipFile(path) as zipped:
+                if fault := next(_faults(zipped.infolist(), path.stat().st_size, limits), None):
+                    raise ServelabError(f"{path}: {fault}")
+                _unpack(path, zipped, Path(folder))
+        except OSError as error:
+            raise ServelabError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except _ZIP_ERRORS as error:
+            raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
+        yield Path(folder)
 
 
-def _faults(members: list[zipfile.ZipInfo], limits: Limits) -> Iterator[str]:
+def _unpack(path: Path, zipped: zipfile.ZipFile, folder: Path) -> None:
+    wanted_bytes, free_bytes = sum(each.file_size for each in zipped.infolist()), shutil.disk_usage(folder).free
+    if wanted_bytes > free_bytes:
+        needs = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
+        raise Outage(f"{path}: {needs}, but {folder} has {free_bytes / 1e9:.1f} GB free")
+    for member in zipped.infolist():
+        file = folder / member.filename
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with zipped.open(member) as packed, file.open("xb") as output:
+                shutil.copyfileobj(packed, output, 1 << 20)
+        except _ZIP_ERRORS as error:
+            raise ServelabError(f"{path}: {shown(member.filename)}: cannot be unpacked: {error}") from None
+        except OSError as error:
+            raise Outage(f"{path}: {shown(member.filename)}: cannot be written: {error.strerror or error}") from None
+
+
+def _faults(members: list[zipfile.ZipInfo], size: int, limits: Limits) -> Iterator[str]:
     if len(members) > limits.members:
         yield f"has more than {limits.members:,} members"
     for member in members:
         sizes = _fault_of_size(member.file_size, member.compress_size, limits)
         if why := _fault_of_kind(member) or sizes or _fault_of_name(member.orig_filename):
             yield f"{shown(member.orig_filename)}: {why}"
-    packed = sum(member.compress_size for member in members)
-    if why := _fault_of_size(sum(member.file_size for member in members), packed, limits):
+    packed, total = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
+    if why := _fault_of_size(total, packed, limits):
         yield why
+    held = packed + sum(2 * len(member.orig_filename.encode()) for member in members) + 76 * len(members) + 22
+    if size != held and total < zipfile.ZIP64_LIMIT and len(members) < zipfile.ZIP_FILECOUNT_LIMIT:
+        yield f"has {size - held:,} bytes that belong to no member"
     names = [member.orig_filename for member in members]
     folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     counts = Counter(path.casefold() for path in (*names, *folders))
@@ -179,22 +147,9 @@ def _fault_of_name(name: str) -> str | None:
     parts, size = name.split("/"), len(name.encode("utf-8", "surrogatepass"))
     if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
         return "its name has characters that are invisible, or that Unicode also writes otherwise (NFKC)"
-    if (
-        size > _MOST_NAME_BYTES
-        or len(parts) > _MOST_PARTS
-        or max(len(each.encode()) for each in parts) > _MOST_PART_BYTES
-    ):
-        return (
-            f"its name is longer than {_MOST_NAME_BYTES} bytes, a part than {_MOST_PART_BYTES}, or has too many parts"
-        )
+    longest = max(len(each.encode()) for each in parts)
+    if size > _MOST_NAME_BYTES or len(parts) > _MOST_PARTS or longest > _MOST_PART_BYTES:
+        return f"its name has more than {_MOST_NAME_BYTES} bytes, {_MOST_PART_BYTES} in a part, or too many parts"
     if any(_ODD.fullmatch(part) for part in parts):
         return "its name is absolute, or a part of it is empty, `.`, `..`, or another name on Windows"
     return None
-
-
-@contextmanager
-def unpacked(archive: Archive, parent: Path, names: Iterable[str]) -> Iterator[Path]:
-    """A temporary folder below `parent` with the checked contents of members."""
-    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
-        archive.write(Path(folder), names)
-        yield Path(folder)

@@ -28,14 +28,13 @@ from servelab.report.comparison_section import (
     other_metrics_table,
     sides_table,
 )
-from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import Cell, ShownMeasurement, Table, render_html, value_or_none, write_tables
 from servelab.report.stages_section import Origin, proof_section, search_table, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
-from servelab.study.project import StudySummary
+from servelab.study.project import StudySummary, is_live
 from servelab.study.study import CONFIRM
 
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
@@ -188,17 +187,18 @@ def write_report(found: Mapping[str, Any], origin: Origin, charts: Path, folder:
     write_text(folder / "report.html", report_html(content | {"tables": list(tables)}, charts))
 
 
-def render_live_report(results: Path, study: str) -> None:
-    """Renders the report of a finished live study again; a missing or broken file is a `ServelabError`."""
-    folder = results / "studies" / study
+def render_again(results: Path, search: str, origin: Origin) -> None:
+    """Renders the report of a finished study again, with its charts; a missing or broken file is a `ServelabError`."""
+    folder = results / search
     searched = [stage.name for stage in StudySummary.read(folder / "study.json").stages]
     stages = [folder / "stages" / stage for stage in [*searched, CONFIRM]]
     found: dict[str, Any] = {name: folder / f"{name}.json" for name in ("study", "recommended")}
-    found |= {name: folder / f"{name}.parquet" for name in _TABLES if name != "claims"}
+    found |= {name: path for name in _TABLES if (path := folder / f"{name}.parquet").exists()}
     found["stages"] = [stage / "table.parquet" for stage in stages]
     found["decisions"] = [stage / "decision.json" for stage in stages[:-1]]
-    found["asked"] = [path for stage in stages if (path := stage / "answers.parquet").exists()]
-    write_report(found, MeasuredRuns(results / "runs", study), folder / "charts", folder)
+    if is_live(search):
+        found["asked"] = [path for stage in stages if (path := stage / "answers.parquet").exists()]
+    write_report(found, origin, folder / "charts", folder)
 
 
 _LEVELS = tuple(reversed(MARKS))

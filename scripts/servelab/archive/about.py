@@ -1,0 +1,103 @@
+"""Files that describe an archive to its readers: README and RO-Crate, made from its manifest and answer."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from rocrate.model.contextentity import ContextEntity
+from rocrate.rocrate import ROCrate
+
+from servelab.archive.layout import MANIFEST, README, RESULTS, WORKFLOW, Manifest
+from servelab.search.recommendation_text import answer_text
+from servelab.search.recommended import Recommended
+
+SHOWS = (
+    "An archive shows that tables, decisions, the answer and its pages are complete and follow from its raw records."
+)
+SIGNED = (
+    "Only a signature shows who measured, and that records, drawings, logs, earlier answers and code are as "
+    "they were then."
+)
+TEXT = """\
+# {manifest.title}
+
+{result}
+
+Open `{manifest.folder}report.html` for the figures behind it, and `{manifest.folder}recommended.json` for the answer
+as data.
+
+This is an archive of the study `{manifest.study}`, made by Servelab: raw records, tables, report, and the workflow
+that made them (`workflow/`{commit}). `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes
+them (RO-Crate 1.1). Verify it, or compare it with another, with
+
+    servelab verify --accept-unsigned THIS_FILE
+    servelab compare THIS_FILE OTHER_FILE
+
+{shows} {signed}
+"""
+DESCRIPTION = (
+    "Archive of the study {study}: raw records, tables, charts and report, with the workflow that made them. "
+    "The licence is the workflow's; prompts are under the licence of their data set."
+)
+_LICENSE = "https://spdx.org/licenses/Apache-2.0"
+_PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
+}
+
+
+def readme(manifest: Manifest, answer: Path) -> str:
+    """Says what was found, by the study's `recommended.json`, and which files to open."""
+    result = "It has no recommendation."
+    if answer.exists():
+        found = Recommended.read(answer)
+        result = f"{answer_text(found).text}\n\n{indent(found.command, '    ')}"
+    commit = f", commit {manifest.commit}" if manifest.commit else ""
+    return TEXT.format(manifest=manifest, result=result, commit=commit, shows=SHOWS, signed=SIGNED)
+
+
+def crate_metadata(manifest: Manifest) -> dict[str, Any]:
+    """The content of `ro-crate-metadata.json`: RO-Crate 1.1, with the profiles Process and Workflow Run Crate.
+
+    Folders are described; `manifest.json` has each file.
+    """
+    crate = ROCrate(version="1.1")
+    root = crate.root_dataset
+    root["name"] = f"{manifest.title} (study {manifest.study})"
+    root["description"] = DESCRIPTION.format(study=manifest.study)
+    root["datePublished"] = manifest.date
+    root["license"] = crate.add(ContextEntity(crate, _LICENSE, {"@type": "CreativeWork", "name": "Apache License 2.0"}))
+    root["conformsTo"] = [
+        crate.add(ContextEntity(crate, profile, {"@type": "CreativeWork", "name": name, "version": number}))
+        for profile, (name, number) in _PROFILES.items()
+    ]
+    workflow = crate.add_workflow(
+        dest_path=f"{WORKFLOW}/Snakefile",
+        properties={"name": "Servelab", "version": manifest.commit or version("servelab")},
+        main=True,
+        lang="snakemake",
+        lang_version=version("snakemake"),
+    )
+    readme = {"name": "What was found", "encodingFormat": "text/markdown", "about": root}
+    crate.add_file(dest_path=README, properties=readme)
+    listed = {"name": "Every file with its sha256 and size", "encodingFormat": "application/json"}
+    crate.add_file(dest_path=MANIFEST, properties=listed)
+    study = {"name": "The study", "encodingFormat": "application/yaml"}
+    study_file = crate.add_file(dest_path=manifest.study_file, properties=study)
+    results = (name.split("/") for name in manifest.members if name.startswith(f"{RESULTS}/"))
+    folders = sorted({f"{'/'.join(parts[:3])}/" for parts in results})
+    action = {
+        "@type": "CreateAction",
+        "name": f"The study {manifest.study}",
+        "instrument": workflow,
+        "endTime": manifest.date,
+        "object": [study_file],
+        "result": [crate.add_dataset(dest_path=each, properties={"name": each}) for each in (*folders, f"{WORKFLOW}/")],
+    }
+    root["mentions"] = [crate.add(ContextEntity(crate, "#study", action))]
+    metadata: dict[str, Any] = crate.metadata.generate()
+    return metadata
