@@ -16,7 +16,7 @@ from servelab.machine.rates import published_rates
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
-from servelab.recorded.audit import RUN_RULES, Run, RunRule, unsound_rates
+from servelab.recorded.audit import RUN_RULES, Run, RunRule, summary, unsound_rates
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
@@ -94,10 +94,10 @@ def check_recorded(run: Run) -> list[dict[str, Any]]:
 
 def _saw(rule: RunRule, run: Run) -> Saw:
     findings = list(rule.look(run))
-    contradicted = [finding for finding in findings if finding.verdict == "contradicted"]
+    contradicted = [finding for finding in findings if finding["verdict"] == "contradicted"]
     if not findings:
         return not_applicable(f"nothing is known to compare: {rule.compares}")
-    texts = "; ".join(dict.fromkeys(finding.summary for finding in contradicted or findings))
+    texts = "; ".join(dict.fromkeys(summary(finding) for finding in contradicted or findings))
     return _FAILED[rule.fails_as](texts) if contradicted else ok(texts)
 
 
