@@ -13,9 +13,8 @@ from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan
 from servelab.recorded.readers.lines import opened, visible_lines
 
 _HEADING = re.compile(r"(#{1,6}) +(\S.*)")
-_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
+_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _PROMPT = re.compile(r"(?:\$|\+|#!cmd|❯|%) +(\S.*)")
-_PROMPTS = ("$", "+", "#", "❯", "%")
 _CLIENT = re.compile(
     r"(?:[A-Z_][A-Z0-9_]*=\S+ +)*(?:\S*/)?(?:vllm bench|guidellm|aiperf|genai-perf|evalscope|ais_bench|trtllm-bench"
     r"|llama-bench|llama-server|vllm serve|lmdeploy|trtllm-serve|sglang serve|genai-bench"
@@ -25,11 +24,16 @@ _CLIENT = re.compile(
 _SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _BEFORE_LABEL, _AFTER_LABEL = f">*_#?+!-{_SPACES}", f"*_:：{_SPACES}"
 _MOST_LABEL, _MOST_COMMAND = 300, 4000
+_SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+_NO_TEXT = re.compile(
+    r"png|jpe?g|gif|webp|svg|pdf|parquet|so|o|a|pyc|bin|pth?|safetensors|gguf|h5|db|sqlite|whl|zip|tar|[tg]z|tgz|t?bz2|t?xz"
+)
+"""Ends of names of files that are not read in a folder."""
 
 
 @dataclass(frozen=True)
 class LineContext:
-    """What stands above a line. Each is None, or empty, if there is none."""
+    """What is above a line. Each is None, or empty, if there is none."""
 
     headings: tuple[str, ...] = ()
     """From the outermost."""
@@ -38,72 +42,7 @@ class LineContext:
     command: str | None = None
     """The last command above, back to the last heading; a continued one in one line."""
     fence: str | None = None
-    """What stands after the opening fence."""
-
-
-def places(text: TextIO, lines: Iterable[int]) -> dict[int, LineContext]:
-    """The place of each of some lines, numbered from 1."""
-    wanted = sorted(set(lines))
-    state = _State()
-    found: dict[int, LineContext] = {}
-    for number, line in visible_lines(text):
-        while wanted[len(found) :] and wanted[len(found)] <= number:
-            found[wanted[len(found)]] = state.place()
-        if len(found) == len(wanted):
-            break
-        state.step(line.strip()[: 2 * _MOST_COMMAND])
-    return found | {number: state.place() for number in wanted[len(found) :]}
-
-
-class _State:
-    """What stands above a line, as lines pass."""
-
-    def __init__(self) -> None:
-        self._headings: list[tuple[int, str]] = []
-        self._label: str | None = None
-        self._command: str | None = None
-        self._fence: str | None = None
-        self._info: str | None = None
-        self._continues = False
-
-    def place(self) -> LineContext:
-        return LineContext(tuple(text for _, text in self._headings), self._label, self._command, self._info)
-
-    def step(self, text: str) -> None:
-        """Takes one line into account."""
-        bare = text[1:].strip() if text[:1] == ">" else text
-        if self._continues and text and self._command is not None:
-            self._continues = text.endswith("\\")
-            self._command = " ".join([self._command, text.rstrip(" \\")])[:_MOST_COMMAND]
-        elif bare[:1] in ("`", "~") and (fence := _FENCE.match(bare)):
-            if self._fence is None:
-                self._fence, self._info = fence["fence"], fence["info"].strip() or None
-            elif fence["fence"].startswith(self._fence):
-                self._fence = self._info = None
-        elif bare[:1] == "#" and self._fence is None and (heading := _HEADING.match(bare)):
-            self._add_heading(*heading.groups())
-        elif (prompt := bare[:1] in _PROMPTS and _PROMPT.match(bare)) or _CLIENT.match(bare):
-            command = prompt[1] if prompt else bare
-            self._continues = command.endswith("\\")
-            self._command = command.rstrip(" \\" if self._continues else " ")[:_MOST_COMMAND]
-        elif self._fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
-            self._label = label[:_MOST_LABEL]
-
-    def _add_heading(self, marks: str, name: str) -> None:
-        if name.rstrip("#").endswith(" "):
-            name = name.rstrip("#").rstrip(" ")
-        while self._headings and self._headings[-1][0] >= len(marks):
-            self._headings.pop()
-        self._headings.append((len(marks), name[:_MOST_LABEL]))
-        self._label = self._command = None
-
-
-_MOST_FILES = 100_000
-_SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
-_NO_TEXT = re.compile(
-    r"png|jpe?g|gif|webp|svg|pdf|parquet|so|o|a|pyc|bin|pth?|safetensors|gguf|h5|db|sqlite|whl|zip|tar|[tg]z|tgz|t?bz2|t?xz"
-)
-"""Ends of names of files that are not read in a folder."""
+    """What follows the opening fence in its line."""
 
 
 @dataclass
@@ -123,20 +62,13 @@ def read_anything(path: Path) -> Iterator[Found]:
     if not path.is_dir():
         yield _read(path, must=True)
         return
-    for number, file in enumerate(_files(path), start=1):
-        if number > _MOST_FILES:
-            yield Found(str(path), notes=[f"{path}: more than {_MOST_FILES:,} files; the rest is not read"])
-            return
-        if file.is_symlink() or not file.is_file() or _NO_TEXT.fullmatch(file.suffix.lower()[1:]):
-            yield Found(str(file), notes=[f"{file}: not read: a link, no ordinary file, or not a text"])
-        else:
-            yield _read(file, must=False)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-        yield from (Path(parent) / name for name in sorted(files))
+        for file in (Path(parent) / name for name in sorted(files)):
+            if file.is_symlink() or not file.is_file() or _NO_TEXT.fullmatch(file.suffix.lower()[1:]):
+                yield Found(str(file), notes=[f"{file}: not read: a link, no ordinary file, or not a text"])
+            else:
+                yield _read(file, must=False)
 
 
 def _read(path: Path, *, must: bool) -> Found:
@@ -148,10 +80,59 @@ def _read(path: Path, *, must: bool) -> Found:
             found.notes.append(str(each).partition(" Known: ")[0])
         else:
             found.errors.append(each)
+    at: dict[int, LineContext] = {}
     if blocks and path.is_file():
         with path.open("rb") as log:
-            at = places(opened(log)[0], (block.first_line for block in blocks))
-        found.blocks = [(block, at[block.first_line]) for block in blocks]
-    else:
-        found.blocks = [(block, LineContext()) for block in blocks]
+            at = _contexts(opened(log)[0], {block.first_line for block in blocks})
+    found.blocks = [(block, at.get(block.first_line, LineContext())) for block in blocks]
     return found
+
+
+def _contexts(text: TextIO, wanted: Iterable[int]) -> dict[int, LineContext]:
+    """What is above each of some lines."""
+    above, found, waiting = _Above(), {}, sorted(wanted, reverse=True)
+    for number, line in visible_lines(text):
+        while waiting and waiting[-1] <= number:
+            found[waiting.pop()] = above.context()
+        if not waiting:
+            break
+        above.step(line.strip()[: 2 * _MOST_COMMAND])
+    return found
+
+
+class _Above:
+    """What is above a line, as lines pass."""
+
+    def __init__(self) -> None:
+        self._headings: list[tuple[int, str]] = []
+        self._label: str | None = None
+        self._command: str | None = None
+        self._fence: str | None = None
+        self._info: str | None = None
+        self._continues = False
+
+    def context(self) -> LineContext:
+        return LineContext(tuple(text for _, text in self._headings), self._label, self._command, self._info)
+
+    def step(self, text: str) -> None:
+        """Takes one line into account."""
+        bare = text[1:].strip() if text[:1] == ">" else text
+        if self._continues and text and self._command is not None:
+            self._continues = text.endswith("\\")
+            self._command = " ".join([self._command, text.rstrip(" \\")])[:_MOST_COMMAND]
+        elif fence := _FENCE.fullmatch(bare):
+            if self._fence is None:
+                self._fence, self._info = fence["fence"], fence["info"].strip() or None
+            elif fence["fence"].startswith(self._fence):
+                self._fence = self._info = None
+        elif self._fence is None and (heading := _HEADING.fullmatch(bare)):
+            level, name, bare = len(heading[1]), heading[2], heading[2].rstrip("#")
+            name = bare.rstrip(" ") if bare.endswith(" ") else name
+            self._headings = [*(each for each in self._headings if each[0] < level), (level, name[:_MOST_LABEL])]
+            self._label = self._command = None
+        elif (prompt := _PROMPT.match(bare)) or _CLIENT.match(bare):
+            command = prompt[1] if prompt else bare
+            self._continues = command.endswith("\\")
+            self._command = command.rstrip(" \\" if self._continues else " ")[:_MOST_COMMAND]
+        elif self._fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
+            self._label = label[:_MOST_LABEL]

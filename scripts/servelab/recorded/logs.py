@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
-from servelab.recorded.readers import VALUE, Block, PrintedFigure, ReadError, read_file
-from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, load_recorded
+from servelab.recorded.readers import VALUE, Block, ReadError, read_file
+from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, load_recorded
 
 
 class Quantity(NamedTuple):
@@ -33,9 +34,9 @@ class BrokenLog:
     """A log that gives no figures."""
 
     file: str
-    is_missing: bool
     reason: str
     """Why, without the file's path."""
+    is_missing: bool = False
     line: int | None = None
     """Line of the fault, where one is named."""
     of_prompts: bool = False
@@ -47,7 +48,7 @@ class Logs:
 
     def __init__(self, study: RecordedStudy, folder: Path) -> None:
         self.study, self.folder = study, folder
-        self._read: dict[tuple[str, str], Block | BrokenLog] = {}
+        self._log = cache(self._read_log)
 
     def rounds(self, reference: str, workload: str) -> list[Block]:
         """The results of a candidate on a workload, one per round; broken logs are left out.
@@ -82,30 +83,34 @@ class Logs:
         blocks = self.rounds(reference, workload)
         if not blocks or (statistic != "mean" and len(blocks) > 1):
             return None
-        found = [_figure(block, metric, statistic) for block in blocks]
-        values = [each.value for each in found if each is not None and each.value is not None]
-        if len(values) < len(blocks):
+        wanted = (VALUE, "mean") if statistic == "mean" else (statistic,)
+        of_blocks = [[each for each in block.figures if each.metric == metric] for block in blocks]
+        firsts = [next((each for each in figures if each.statistic in wanted), None) for figures in of_blocks]
+        found = [(each.value, each.half_unit) for each in firsts if each is not None and each.value is not None]
+        if len(found) < len(blocks):
             return None
-        half_units = [each.half_unit for each in found if each is not None]
-        return Quantity.rounded(sum(values) / len(values), sum(half_units) / len(half_units))
+        value, half_unit = (sum(each) / len(found) for each in zip(*found, strict=True))
+        return Quantity.rounded(value, half_unit)
 
-    def _log(self, file: str, workload: str) -> Block | BrokenLog:
-        if (file, workload) not in self._read:
-            self._read[file, workload] = self._read_log(file, self.study.workloads[workload])
-        return self._read[file, workload]
-
-    def _read_log(self, file: str, workload: RecordedWorkload) -> Block | BrokenLog:
-        path = self.folder / LOGS / file
+    def _read_log(self, file: str, workload: str) -> Block | BrokenLog:
+        path, prompts = self.folder / LOGS / file, self.study.workloads[workload].prompts
         if not path.is_file():
-            return BrokenLog(file, is_missing=True, reason=f"not in {LOGS}/")
+            return BrokenLog(file, f"not in {LOGS}/", is_missing=True)
         try:
-            blocks = read_file(path)
+            block, *others = read_file(path)
         except ReadError as error:
-            return _broken(file, str(error).removeprefix(f"{path}:"))
-        if len(blocks) != 1:
-            reason = f"{len(blocks)} results in it; each needs a file of its own"
-            return BrokenLog(file, is_missing=False, reason=reason)
-        return _counted(file, blocks[0], workload.prompts)
+            line, colon, reason = str(error).removeprefix(f"{path}:").partition(":")
+            is_line = colon and line.isdigit()
+            text = reason if is_line else f"{line}{colon}{reason}"
+            return BrokenLog(file, text.strip(), line=int(line) if is_line else None)
+        if others:
+            return BrokenLog(file, f"{len(others) + 1} results in it; each needs a file of its own")
+        completed, failed = block.value("requests_completed"), block.value("requests_failed")
+        sent = (completed or 0) + (failed or 0)
+        if sent > prompts or (failed is not None and sent != prompts):
+            reason = f"{completed or 0:.0f} successes and {failed or 0:.0f} failures, of {prompts} prompts"
+            return BrokenLog(file, reason, of_prompts=True)
+        return block
 
 
 def studies_beside(folder: Path) -> tuple[Logs, ...]:
@@ -121,29 +126,6 @@ def studies_beside(folder: Path) -> tuple[Logs, ...]:
     return tuple(sorted(found, key=lambda logs: -len(list(logs.study.log_files()))))
 
 
-def _counted(file: str, block: Block, prompts: int) -> Block | BrokenLog:
-    """The result, if its requests can be those that were to be sent."""
-    completed, failed = block.value("requests_completed"), block.value("requests_failed")
-    sent = (completed or 0) + (failed or 0)
-    if sent > prompts or (failed is not None and sent != prompts):
-        reason = f"{completed or 0:.0f} successes and {failed or 0:.0f} failures, of {prompts} prompts"
-        return BrokenLog(file, is_missing=False, reason=reason, of_prompts=True)
-    return block
-
-
-def _broken(file: str, text: str) -> BrokenLog:
-    """A log with the error of its reader, which begins with the line if there is one."""
-    line, colon, reason = text.partition(":")
-    if colon and line.isdigit():
-        return BrokenLog(file, is_missing=False, reason=reason.strip(), line=int(line))
-    return BrokenLog(file, is_missing=False, reason=text.strip())
-
-
 def figures_of(block: Block) -> frozenset[tuple[str, str, float]]:
     """All figures of a block, to distinguish one run printed twice from two runs."""
     return frozenset((each.metric, each.statistic, each.value) for each in block.figures if each.value is not None)
-
-
-def _figure(block: Block, metric: str, statistic: str) -> PrintedFigure | None:
-    wanted = (VALUE, "mean") if statistic == "mean" else (statistic,)
-    return next((each for each in block.figures if each.metric == metric and each.statistic in wanted), None)
