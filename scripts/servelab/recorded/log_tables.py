@@ -25,8 +25,8 @@ from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
 from servelab.results.physical_limit import PhysicalLimit, RoundServed, Serving, limit_of, serving
 from servelab.study.recorded.commands import read_command
-from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
-from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
+from servelab.study.recorded.plan import RecordedPlan, RecordedRun
+from servelab.study.recorded.study import RecordedStudy
 
 
 def limit_of_recorded(run: Run) -> PhysicalLimit:
@@ -81,7 +81,7 @@ def _served(block: Block, run: Run, how: Serving) -> RoundServed | None:
 _FAILED = {"suspect": suspect, "invalid": invalid}
 
 
-def check_recorded(run: Run) -> list[dict[str, Any]]:
+def _checks(run: Run) -> list[dict[str, Any]]:
     """A row of `schemas.CHECKS` for each run rule and for the physical limit, without study, run_id and workload."""
     limit = CHECKS.get("above_physical_limit")
     found = [(rule.name, _saw(rule, run), rule.action) for rule in RUN_RULES]
@@ -105,77 +105,64 @@ Row = dict[str, Any]
 
 TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name != "answers"}
 """Tables of a recorded stage: those of a live one, but nothing was asked."""
-
-SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
-
-REASONS = {"crash": "crashed", "unsupported": "unsupported", "not run": "no_log"}
+_SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
+_REASONS = {"crash": "crashed", "unsupported": "unsupported", "not run": "no_log"}
 """Outcome of a recorded run → reason in the stage's table."""
-BROKEN_LOG = "broken_log"
-"""Reason of a run none of whose logs gives figures."""
 
 
 def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
     """The tables of `TABLES` for a recorded plan; there is no timeline.
 
     A log is one measurement, in the tables one start and one round: it has no interval, and its percentiles are the
-    printed ones. Several logs of a candidate and
-    workload have an interval but no percentiles, which cannot be combined. A run without a log that can be read has
-    failed, and one without logs was not run; `ConfigError` if no log of a workload has its `prompts`.
+    printed ones. Several logs of a candidate and workload have an interval but no percentiles, which cannot be
+    combined. A run without a log that can be read has failed, and one without logs was not run; `ConfigError` if no
+    log of a workload has its `prompts`.
     """
     logs = Logs(study, folder)
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     for position, planned in enumerate(plan.candidates):
-        candidate = study.candidates[planned.reference]
-        row = _configuration_columns(study, plan, planned) | {"position": position}
-        for run in planned.runs:
-            blocks = logs.rounds(planned.reference, run.workload)
-            parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
-            names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
+        configuration = planned.configuration
+        of_candidate = {
+            "study": plan.study,
+            "stage": plan.stage,
+            "position": position,
+            "candidate": planned.candidate,
+            "is_incumbent": planned.is_incumbent,
+            "engine": configuration.engine,
+            "engine_version": study.engines[configuration.engine].version,
+            "model_variant": configuration.model,
+            "changes": json.dumps(planned.changes, sort_keys=True),
+            "accelerators": configuration.accelerators,
+            "accelerators_per_node": study.hardware.per_node,
+            "objective": study.objective.metric,
+            "objective_per": study.objective.metric_and_basis[1],
+        }
+        for planned_run in planned.runs:
+            run = Run(study, logs, planned.reference, planned_run.workload)
+            parsed = _parse_run(run) if run.blocks else {}
+            names = {"study": plan.study, "run_id": planned_run.run_id, "workload": run.workload}
             for table in rows.keys() & parsed.keys():
-                found = parsed[table]
-                rows[table] += [{**names, **entry} for entry in found]
-            ended = _end(logs, planned.reference, run, blocks)
-            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
+                rows[table] += [names | entry for entry in parsed[table]]
+            rows["table"].append(of_candidate | names | _run_columns(run, parsed) | _end(run, planned_run))
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 
-def _end(logs: Logs, reference: str, run: RecordedRun, blocks: list[Block]) -> Row:
+def _end(run: Run, planned: RecordedRun) -> Row:
     """Outcome of a run, with its reason and message if it is not `ok`, and its command."""
-    outcome, reason, message = run.spec.outcome, REASONS.get(run.spec.outcome), None
+    outcome, reason, message = planned.spec.outcome, _REASONS.get(planned.spec.outcome), None
     if outcome == "not run":
         message = f"no log of `{run.workload}` under its command"
     elif outcome != "ok":
-        outcome, message = "failed", logs.study.candidates[reference].message or ""
-    elif not blocks:
-        broken = logs.broken(reference, run.workload)
-        outcome, reason, message = "failed", BROKEN_LOG, "; ".join(f"{each.file}: {each.reason}" for each in broken)
-    return {"command": run.spec.command, "outcome": outcome, "reason": reason, "message": message}
+        outcome, message = "failed", run.candidate.message or ""
+    elif not run.blocks:
+        broken = run.logs.broken(run.reference, run.workload)
+        outcome, reason = "failed", "broken_log"
+        message = "; ".join(f"{each.file}: {each.reason}" for each in broken)
+    end = {"outcome": outcome, "reason": reason, "message": message}
+    return {"run_ids": [planned.run_id], "command": planned.spec.command, **end}
 
 
-def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
-    """Successful requests / requests to send; None if the log does not count successes."""
-    completed = block.value("requests_completed")
-    return None if completed is None else completed / study.workloads[workload].prompts
-
-
-def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: RecordedPlanCandidate) -> Row:
-    return {
-        "study": plan.study,
-        "stage": plan.stage,
-        "candidate": planned.candidate,
-        "is_incumbent": planned.is_incumbent,
-        "engine": planned.configuration.engine,
-        "engine_version": study.engines[planned.configuration.engine].version,
-        "model_variant": planned.configuration.model,
-        "changes": json.dumps(planned.changes, sort_keys=True),
-        "accelerators": planned.configuration.accelerators,
-        "accelerators_per_node": study.hardware.per_node,
-        "objective": study.objective.metric,
-        "objective_per": study.objective.metric_and_basis[1],
-    }
-
-
-def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, float]:
+def _values(run: Run, block: Block) -> dict[str, float]:
     """Metric → the round's rate, or the mean of its observations; only metrics of docs/reference/metrics.md.
 
     A token rate that is not tokens / duration, as the log itself has them, is replaced by that.
@@ -183,13 +170,14 @@ def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, floa
     found = {tag: block.value(tag, VALUE) for tag in METRICS.names()}
     found |= {tag: block.value(tag, "mean") for tag, value in found.items() if value is None}
     found |= unsound_rates(block)
-    found["success_rate"] = success_rate(study, workload, block)
+    completed = block.value("requests_completed")
+    found["success_rate"] = None if completed is None else completed / run.study.workloads[run.workload].prompts
     return {tag: value for tag, value in found.items() if value is not None}
 
 
 def _parse_run(run: Run) -> dict[str, list[Row]]:
     """Rows of a run's tables without study, run_id and workload; only metrics that every round has."""
-    per_round = [_values(run.study, run.workload, block) for block in run.blocks]
+    per_round = [_values(run, block) for block in run.blocks]
     common = [tag for tag in per_round[0] if all(tag in values for values in per_round)]
     return {
         "metrics": [_metric_row(tag, [values[tag] for values in per_round], run.blocks) for tag in common],
@@ -198,7 +186,7 @@ def _parse_run(run: Run) -> dict[str, list[Row]]:
             for number, values in enumerate(per_round)
             for tag, value in values.items()
         ],
-        "checks": check_recorded(run),
+        "checks": _checks(run),
         "physical_limit": [limit_of_recorded(run).columns],
     }
 
@@ -206,11 +194,11 @@ def _parse_run(run: Run) -> dict[str, list[Row]]:
 def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
     is_one_number = blocks[0].value(tag, "mean") is None
     interval = mean_ci95(values)
-    spread: Row = dict.fromkeys(SPREAD)
+    spread: Row = dict.fromkeys(_SPREAD)
     if is_one_number:
         spread |= {"std": statistics.pstdev(values), "minimum": min(values), "maximum": max(values)}
     elif len(blocks) == 1:
-        spread |= {statistic: blocks[0].value(tag, statistic) for statistic in SPREAD}
+        spread |= {statistic: blocks[0].value(tag, statistic) for statistic in _SPREAD}
     definitions = dict.fromkeys(text for block in blocks if (text := _definition(tag, block)))
     return {
         "metric": tag,
@@ -238,50 +226,41 @@ def _observations(tag: str, blocks: list[Block]) -> int | None:
     return sum(int(count) for count in completed if count is not None)
 
 
-def _logs_values(parsed: dict[str, list[Row]], metric: str) -> list[float]:
-    """A metric in each log, as run; none unless every log has it."""
-    if metric not in (entry["metric"] for entry in parsed.get("metrics", [])):
-        return []
-    return [entry["value"] for entry in parsed["rounds"] if entry["metric"] == metric]
-
-
-def _run_columns(
-    study: RecordedStudy,
-    candidate: RecordedCandidate,
-    run: RecordedRun,
-    blocks: list[Block],
-    parsed: dict[str, list[Row]],
-) -> Row:
+def _run_columns(run: Run, parsed: dict[str, list[Row]]) -> Row:
+    """Columns of a run in the stage's table, from its rows in the other tables."""
+    study, accelerators, blocks = run.study, run.candidate.accelerators, run.blocks
     by_metric = {entry["metric"]: entry for entry in parsed.get("metrics", [])}
     columns: Row = {
         name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
     }
+
+    def of_logs(metric: str) -> list[float]:
+        """A metric in each log, as run; none unless every log has it."""
+        found = parsed["rounds"] if metric in by_metric else []
+        return [entry["value"] for entry in found if entry["metric"] == metric]
+
     metric, basis = study.objective.metric_and_basis
-    factor, _ = per_basis(basis, candidate.accelerators, study.hardware.per_node)
-    values = [value * factor for value in _logs_values(parsed, metric)]
+    factor, _ = per_basis(basis, accelerators, study.hardware.per_node)
+    values = [value * factor for value in of_logs(metric)]
     columns |= interval_columns("objective", "_value", values)
-    columns |= interval_columns(WITH_INTERVAL, "", _logs_values(parsed, WITH_INTERVAL))
-    durations = [block.value("duration_s") or 0.0 for block in blocks]
-    if parsed and run.workload == study.objective.on:
-        columns["constraints_missed"] = missed_constraints(study.objective.constraints, by_metric, None)
-    validity, note = verdict(parsed["checks"]) if parsed else (None, None)
+    columns |= interval_columns(WITH_INTERVAL, "", of_logs(WITH_INTERVAL))
+    if parsed:
+        columns |= parsed["physical_limit"][0]
+        columns["validity"], columns["validity_note"] = verdict(parsed["checks"])
+        if run.workload == study.objective.on:
+            columns["constraints_missed"] = missed_constraints(study.objective.constraints, by_metric, None)
+    # a log gives only the duration of its load, not of the server's start
+    used = sum(block.value("duration_s") or 0.0 for block in blocks) * accelerators
     return {
         **columns,
-        "workload": run.workload,
-        "run_id": run.run_id,
-        "run_ids": [run.run_id],
         "starts": len(values),
         "start_labels": [f"log-{number}" for number in range(len(values))],
         "start_values": values,
         "start_disturbed": [False] * len(values),
         "start_jobs": [None] * len(values),
         "run_places": [],
-        "validity": validity,
-        "validity_note": note,
-        **(parsed["physical_limit"][0] if parsed else {}),
         "rounds": len(blocks),
         "success_rate": by_metric.get("success_rate", {}).get("mean"),
-        # a log gives only the duration of its load, not of the server's start
-        "accelerator_s": sum(durations) * candidate.accelerators,
-        "load_accelerator_s": sum(durations) * candidate.accelerators,
+        "accelerator_s": used,
+        "load_accelerator_s": used,
     }
