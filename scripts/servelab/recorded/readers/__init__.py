@@ -21,12 +21,11 @@ from typing import BinaryIO
 
 import yaml
 
-from servelab.recorded.readers import blocks, tables
+from servelab.recorded.readers import blocks, shapes, tables
 from servelab.recorded.readers.figures import VALUE, PrintedFigure
 from servelab.recorded.readers.lines import opened, streams
 from servelab.recorded.readers.pieces import Finder, Piece, ReadError, find
 from servelab.recorded.readers.results import Block, Reader, UnknownLine
-from servelab.recorded.readers.shapes import reader_of
 from servelab.recorded.readers.tables import gathered
 
 __all__ = [
@@ -149,7 +148,8 @@ def _read(piece: Piece) -> list[Block]:
             others = f"a line of {', '.join(owners)}, but the others are from {reader.tool}"
             raise piece.error(f"`{name}` is {others}: lines are missing, two are mixed, or others wrote it", line)
     try:
-        blocks = reader.read(piece)
+        runs = getattr(shapes, reader.shape)(reader, piece)
+        blocks = [reader.block(piece, run) for run in runs]
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         raise piece.error(f"not a result as {reader.tool} writes it ({why})") from None
@@ -163,7 +163,7 @@ def _loaded() -> Iterator[tuple[str, Reader]]:
     for path in (Path(__file__).parent / "tools").glob("*.yaml"):
         common = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name, own in common.pop("readers").items():
-            yield name, reader_of({**common, **own})
+            yield name, Reader(**{**common, **own})
 
 
 _READERS = [reader for _, reader in sorted(_loaded(), key=lambda named: named[0])]

@@ -82,7 +82,9 @@ def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, f
 def _block(form: str, rows: list[Row], first: int, last: int, why: str | None = None) -> Piece:
     """The piece of a block; `why` it is cut off, if it is."""
     names = {row.label: row.line for row in reversed(rows) if row.label}
-    return Piece(form, first, last, names, rows, broken=f"the block is cut off: {why}" if why else None)
+    return Piece(
+        form, first, last, dict(reversed(names.items())), rows, broken=f"the block is cut off: {why}" if why else None
+    )
 
 
 def sections(lines: Window, begin: int, line: Line, above: Line) -> Found:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator
 
 from servelab.recorded.readers.figures import (
     ABSENT,
@@ -93,8 +95,13 @@ class ToolRun(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
+Definition = Annotated[
+    DefinedBy, BeforeValidator(lambda said: DefinedBy(*([said] if isinstance(said, str) else said[::-1])))
+]
+Forms = dict[str, Annotated[FigureForm, BeforeValidator(FigureForm.parsed)]]
+
+
+class Reader(BaseModel, frozen=True, extra="allow"):
     """Reads the pieces of one form of one tool by a table of the names that the tool writes."""
 
     tool: str
@@ -106,15 +113,15 @@ class Reader:
     """Names in the tables that may follow the first of a result."""
     below: bool = False
     """Whether lines `name: number` below a table belong to it."""
-    figures: Mapping[str, FigureForm] = field(default_factory=dict)
+    figures: Forms = {}
     """Name → figure; `*` is any number."""
-    families: Mapping[str, FigureForm] = field(default_factory=dict)
+    families: Forms = {}
     """What follows `Mean`, `p99_`, … in a name, or the name of a row with a column for each statistic → figure."""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = {}
     """Name → name among the settings."""
     ignored: frozenset[str] = frozenset()
     """Headings, and keys with one entry per request."""
-    unnamed: Mapping[str, str] = field(default_factory=dict)
+    unnamed: dict[str, str] = {}
     """Name of a figure whose formula cannot be known → why."""
     required: tuple[str, ...] = ()
     """Metrics that every result has, in order."""
@@ -125,19 +132,23 @@ class Reader:
     rules: tuple[str, ...] = ()
     within_run: tuple[str, ...] = ()
     """Latencies that lie within the duration."""
-    definitions: Mapping[str, DefinedBy] = field(default_factory=dict)
+    definitions: dict[str, Definition] = {}
     version: str | None = None
-    releases: Mapping[str, str] = field(default_factory=dict)
+    releases: dict[str, str] = {}
     """Name of no figure → releases that write it."""
     units: bool = False
     """Whether a unit in brackets follows its names."""
     fold: bool = False
-    """Whether releases write its names in other cases."""
+    """Whether releases write its names in other cases; the table has them in lower case."""
     may_be_abbreviated: bool = False
     """Whether pages shorten its blocks: then what is missing of what it always prints is a warning."""
-    shape: Callable[[Reader, Piece], Iterable[ToolRun]]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else its shape needs to know."""
+    shape: str = "rows"
+    """The function of `shapes` that divides a piece into runs; what else that needs to know is in `facts`."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Other keys of its table."""
+        return self.model_extra or {}
 
     def find(self, name: str, statistic: str | None = None) -> tuple[FigureForm, str] | None:
         """The figure of a name and its statistic; None if its tool writes no figure under it."""
@@ -168,11 +179,8 @@ class Reader:
         """Whether its tool writes such a name."""
         return name in self.ignored or (name in self.settings and self.form != "json") or self.find(name) is not None
 
-    def read(self, piece: Piece) -> list[Block]:
-        """Its blocks; `ReadError` if it is broken."""
-        return [self._block(piece, run) for run in self.shape(self, piece)]
-
-    def _block(self, piece: Piece, run: ToolRun) -> Block:
+    def block(self, piece: Piece, run: ToolRun) -> Block:
+        """The block of a run; `ReadError` if it is broken."""
         found = Figures(piece)
         settings = dict(run.settings)
         seen, unknown = self._add_entries(run, found, settings)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from servelab.recorded.readers.figures import FigureForm, statistic_of
-from servelab.recorded.readers.formulas import DefinedBy
+from servelab.recorded.readers.figures import statistic_of
 from servelab.recorded.readers.pieces import Piece, Table, TableRow
 from servelab.recorded.readers.results import Entry, Reader, ToolRun
 
@@ -390,30 +389,3 @@ def _as_head(match: re.Match[str]) -> str:
 
 def _as_number(text: str) -> float | None:
     return None if text in ("", "None", "nan") else float(text)
-
-
-_FACTS = ("within", "swept_by", "each", "version_at", "settings_at", "cell_units", "heads")
-_SETS = ("markers", "ignored", "partial")
-_ROWS = ("rules", "within_run", "required")
-_FORMS = ("figures", "families")
-
-
-def reader_of(said: dict[str, Any]) -> Reader:
-    """The reader that a table in `tools/` describes."""
-    named = str.casefold if said.get("fold") else str
-    facts = {key: said.pop(key) for key in _FACTS if key in said}
-    found = {
-        **said,
-        **{key: frozenset(said[key]) for key in _SETS if key in said},
-        **{key: tuple(said[key]) for key in _ROWS if key in said},
-        **{key: {named(name): FigureForm.parsed(row) for name, row in said.get(key, {}).items()} for key in _FORMS},
-        "following": tuple(map(frozenset, said.get("following", ()))),
-        "percentiles": frozenset(said["percentiles"]) if "percentiles" in said else None,
-        "definitions": {
-            metric: DefinedBy(each) if isinstance(each, str) else DefinedBy(each[1], each[0])
-            for metric, each in said.get("definitions", {}).items()
-        },
-        "shape": globals()[said.get("shape", "rows")],
-        "facts": facts,
-    }
-    return Reader(**found)
