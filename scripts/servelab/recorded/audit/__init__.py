@@ -68,5 +68,5 @@ def _findings(evidence: AuditEvidence) -> Iterator[tuple[str, str, Row]]:
     for reference, candidate in study.candidates.items():
         for workload in dict.fromkeys([*candidate.logs, *candidate.commands, study.objective.on]):
             run = Run(study, evidence.logs, reference, workload)
-            for rule in (each for each in RUN_RULES if workload in candidate.logs or each.of_command):
+            for rule in RUN_RULES:
                 yield from (("logs", rule.name, found) for found in rule.look(run))

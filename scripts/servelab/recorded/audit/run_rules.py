@@ -30,20 +30,18 @@ class RunRule(NamedTuple):
     """What to do about a run that it contradicts."""
     fails_as: Level
     """Validity of such a run: `suspect` or `invalid`."""
-    of_command: bool
-    """Whether it needs no logs, so that it also checks candidates that crashed or were never run."""
     look: Callable[[Run], Iterator[Row]]
 
 
 _RULES: list[RunRule] = []
 
 
-def _rule(action: str, *, fails_as: Level = "suspect", of_command: bool = False) -> Callable[..., None]:
+def _rule(action: str, *, fails_as: Level = "suspect") -> Callable[..., None]:
     """Makes the decorated function the run rule of its name; its docstring begins with what it compares."""
 
     def register(look: Callable[[Run], Iterator[Row]]) -> None:
         says = (look.__doc__ or "").partition("\n")[0].rstrip(".")
-        rule = RunRule(look.__name__[1:], says[:1].lower() + says[1:], action, fails_as, of_command, look)
+        rule = RunRule(look.__name__[1:], says[:1].lower() + says[1:], action, fails_as, look)
         _RULES.append(rule)
 
     return register
@@ -72,7 +70,7 @@ def _broken_log(run: Run) -> Iterator[Row]:
         yield run.finding(f"Log {log.file} of", "contradicted", log.reason, **facts)
 
 
-@_rule("Figures are those of the command that ran, which tables and recommendation name.", of_command=True)
+@_rule("Figures are those of the command that ran, which tables and recommendation name.")
 def _never_ran(run: Run) -> Iterator[Row]:
     """The command that is published for a candidate with those of its logs.
 
@@ -179,13 +177,9 @@ def _unsaid_failures(run: Run) -> Iterator[Row]:
 @_rule(
     "Ask the author of the log which model it was; if it is another name of it, add that to `model.names`.",
     fails_as="invalid",
-    of_command=True,
 )
 def _served_model(run: Run) -> Iterator[Row]:
-    """The model of the serving command with the study's.
-
-    A variant's name begins with the model's.
-    """
+    """The model of the serving command with the study's."""
     served, model = read_command(run.command).model, run.study.model
     if served is not None:
         own = model.is_of_model(served)
@@ -195,7 +189,7 @@ def _served_model(run: Run) -> Iterator[Row]:
         yield finding(f"Model of {run.reference}", verdict_of(own), reason, cause=cause, **facts)
 
 
-@_rule("Ask the author of the log which engine it was, and correct `engine` or `command`.", of_command=True)
+@_rule("Ask the author of the log which engine it was, and correct `engine` or `command`.")
 def _serving_engine(run: Run) -> Iterator[Row]:
     """The program of the serving command with the one of its engine."""
     study, engine = run.study, run.study.engines[run.candidate.engine]
