@@ -122,14 +122,8 @@ def _cause(claim: claims.OrderClaim, evidence: AuditEvidence) -> Iterator[Row]:
     have = [name for name, command in commands.items() if claim.because in command.split()]
     words, names = f"{claim.because} makes {claim.candidates[0]} better", ", ".join(have)
     reason = f"{claim.because} is in the command of {names or 'none of them'}"
-    yield _row(
-        claim,
-        words,
-        verdict_of(have == claim.candidates[:1]),
-        reason,
-        published=claim.because,
-        recomputed=names or "in no command",
-    )
+    found = _compared(claim, words, claim.because, names or "in no command", reason)
+    yield found | {"verdict": verdict_of(have == claim.candidates[:1])}
 
 
 def _chosen(claim: claims.ChosenClaim, evidence: AuditEvidence) -> Iterator[Row]:
@@ -146,8 +140,8 @@ def _recommended(claim: claims.RecommendedClaim, evidence: AuditEvidence) -> Ite
     same, *ran = (same_command(claim.command, each, study.model_names) for each in (evidence.recommended, *of_logs))
     reason = f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}"
     found = _compared(claim, "Recommended command", claim.command, evidence.recommended, reason)
-    found["verdict"] = verdict_of(same)
-    yield found | {"cause": None if same or any(ran) else "recommended command never ran"}
+    cause = None if same or any(ran) else "recommended command never ran"
+    yield found | {"verdict": verdict_of(same), "cause": cause}
 
 
 def _accelerators(claim: claims.AcceleratorsClaim, evidence: AuditEvidence) -> Iterator[Row]:
