@@ -32,7 +32,7 @@ _PER_SLOT = 4
 _RATE_S = 20
 """Seconds that a load at a rate is sent for."""
 _LONG_S = 60.0
-"""What is left is printed if it is as long."""
+"""The remaining time is printed if it is at least this long."""
 
 
 def options() -> argparse.ArgumentParser:
@@ -152,7 +152,7 @@ def address_of(arguments: argparse.Namespace) -> Address:
 def _visits(
     target: Target, accepted: Accepted, points: list[Point], arguments: argparse.Namespace, seed: int
 ) -> dict[Point, list[LoadResult]]:
-    """What each load gave in each visit. Every other visit begins with the last load, against drift."""
+    """The results of each load in each visit. Every other visit begins with the last load, against drift."""
     results: dict[Point, list[LoadResult]] = {point: [] for point in points}
     begun = time.monotonic()
     for visit in range(arguments.visits):

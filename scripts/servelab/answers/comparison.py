@@ -21,7 +21,7 @@ NOT_MEASURED = "not measured"
 
 
 class Allowed(Strict):
-    """What a candidate may lose against the baseline. A loss is a difference of the same questions' answers."""
+    """Losses that a candidate may have against the baseline. A loss is a difference of the same questions' answers."""
 
     task_loss_points: float = Field(
         2.0, ge=0, lt=100, description="Right answers that may be lost, in percent of the questions."
@@ -48,7 +48,7 @@ class Figure(JsonPart):
 
 
 class InstrumentFinding(JsonPart):
-    """What one instrument found in one comparison."""
+    """The findings of one instrument in one comparison."""
 
     instrument: str = Field(description="Name of the instrument.")
     verdict: str | None = Field(description="`same`, `changes answers`, `cannot tell`; null if it only reports.")
@@ -63,7 +63,7 @@ class InstrumentFinding(JsonPart):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What an instrument gets: the questions, and the answers of both sides that are there."""
+    """The input of an instrument: the questions, and the answers of both sides that are there."""
 
     questions: Sequence[str]
     """Ids of the questions that the baseline's start answered, sorted."""

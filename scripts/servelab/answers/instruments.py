@@ -44,7 +44,7 @@ class Instrument(Protocol):
         """Whether it may say `changes answers` of a candidate by chance, so that it shares the error of 5 %."""
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """What it finds; None if the answers have nothing for it."""
+        """Its findings; None if the answers have nothing for it."""
 
 
 LEAST_RIGHT_PERCENT = 20.0

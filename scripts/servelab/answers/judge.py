@@ -73,7 +73,7 @@ def _against_all(
     confidence: float,
     expect_same: bool,
 ) -> list[InstrumentFinding]:
-    """What each instrument finds in a start: the figures against the first baseline's, the verdict against all."""
+    """Each instrument's findings in a start: the figures against the first baseline's, the verdict against all."""
     found: dict[str, list[InstrumentFinding]] = {}
     starts = [start for start, answers in baseline.items() if answers]
     for number, start in enumerate(starts):

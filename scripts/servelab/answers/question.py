@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one server start answered to one question."""
+    """The answer of one server start to one question."""
 
     question_id: str
     text: str

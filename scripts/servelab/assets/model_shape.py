@@ -1,4 +1,4 @@
-"""What a model keeps in memory for each sequence and token, and how wide its layers are, from its config.json."""
+"""Memory that a model keeps for each sequence and token, and the width of its layers, from its config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_FULL = {"gemma3_text": 6, "cohere2": 4}
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What a model keeps in its KV cache, how it can be split over accelerators, and how wide it is."""
+    """A model's KV cache, how it can be split over accelerators, and its width."""
 
     layers: int
     attention_heads: int

@@ -1,4 +1,4 @@
-"""What a model needs for a token at least: numbers multiplied and bytes read, from its config.json or its GGUF file.
+"""The least work of a model for a token: numbers multiplied and bytes read, from its config.json or its GGUF file.
 
 Where files leave something open, the smaller figure counts: a limit made from these is then one that nothing exceeds.
 """
@@ -23,7 +23,7 @@ from servelab.core.files import JsonPart
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known about a model; None if its files do not say it or are not on this machine."""
+    """The known facts of a model; None if its files do not have them or are not on this machine."""
 
     weights_bytes: int | None = None
     shape: ModelShape | None = None
@@ -73,7 +73,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
 
 
 class ModelWork(JsonPart):
-    """What a model needs for a token at least. Parameters are those of matrices; norms and embeddings do not count."""
+    """The least work of a model for a token. Parameters are those of matrices; norms and embeddings do not count."""
 
     body_parameters: float = Field(description="Parameters that every token uses: all layers without their experts.")
     head_parameters: float = Field(description="Parameters of the output layer, used once per output token.")

@@ -1,4 +1,4 @@
-"""What a first study takes from the machine, from the checkout's studies on such hardware, and from the hub."""
+"""Reads what a first study needs from the machine, from the checkout's studies on such hardware, and from the hub."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCHEMA = "schema/study.schema.json"
 
 @dataclass(frozen=True)
 class AskedHardware:
-    """What a study measures on."""
+    """The hardware of a study."""
 
     device: str
     """Kind of device, a name of `DEVICES`."""

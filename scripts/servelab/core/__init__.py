@@ -1,1 +1,1 @@
-"""What every room uses: names, identities, errors, atomic file writes, processes. May import no other room."""
+"""Shared by every room: names, identities, errors, atomic file writes, processes. May import no other room."""

@@ -1,4 +1,4 @@
-"""What every command line shares, and what a rule of the workflow hands to its script.
+"""Shared by every command line, and the arguments that a rule of the workflow hands to its script.
 
 An error that the user can fix is one line, not a traceback. A rule hands its name, words `NAME=VALUE`, and in `files=`
 its files by name, as JSON (`servelab.workflow.rule_parts` writes the line). Commands that users type have options.
@@ -19,7 +19,7 @@ from servelab.core.credentials import shown, without_credentials
 from servelab.core.errors import ServelabError
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-"""What a shell reports of a program that its reader left."""
+"""The exit status that a shell reports of a program whose reader left."""
 
 
 def run(main: Callable[[], None], *, without_pandas: bool = False) -> None:

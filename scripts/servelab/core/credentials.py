@@ -20,7 +20,7 @@ REDACTED = "redacted-secret"
 _PREFIX = re.compile(r"^(?!#)(\S+) +(\S+)", re.MULTILINE)
 _LISTED = Path(__file__).with_name("credential_prefixes.txt").read_text(encoding="utf-8")
 PREFIXES = {begin: rest.replace("WORD", r"(?:[\w-]|\\(?=_))") for begin, rest in _PREFIX.findall(_LISTED)}
-"""What a token begins with (a pattern) → what follows (a pattern); Markdown puts a backslash before an underscore."""
+"""The beginning of a token (a pattern) → the rest (a pattern); Markdown puts a backslash before an underscore."""
 
 _LINE = r"(?:\\?\r?\n|(?:\\\\)?(?:\\r)?\\n)"
 """A line break, as it is or as JSON writes it; behind a backslash in a shell."""
@@ -67,9 +67,9 @@ _VARIABLE = r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
 """The name of a variable that holds a credential is none."""
 VALUE = rf"(?!(?:none|null|true|false|\d+|redacted-\w+|{_VARIABLE})(?!{_PLAIN}))(?![\w-]+:(?:\s|$)){_PLAIN}{{4,}}"
 _AFTER = r"(?:_?V?\d{1,2}|_JSON|_B64|_BASE64)?"
-"""What follows the name of one of several secrets, or of one that is written otherwise: `API_KEY_2`, `TOKEN_V2`."""
+"""The end of a name of one of several secrets, or of one that is written otherwise: `API_KEY_2`, `TOKEN_V2`."""
 _GIVEN = rf"\\?['\"]?[ \t]*[:=][ \t]*(?:[|>][+-]?[ \t]*)?(?:{_LINE}[ \t]+)?\[?\\?['\"]?"
-"""What is between a name and its value: `: `, `=`, quotes, also a line break before an indented value."""
+"""The signs between a name and its value: `: `, `=`, quotes, also a line break before an indented value."""
 
 NAMED = re.compile(
     rf"((?:{OPENING})(?:{_GIVEN}|['\"],\s*(?=['\"])['\"])"
@@ -247,7 +247,7 @@ def _without_credentials(text: str) -> str:
 
 
 def decoded(run: str) -> str | None:
-    """What a run in base64 says, if that is text: ASCII with line breaks and tabs; else None."""
+    """The text of a run in base64: ASCII with line breaks and tabs; None for anything else."""
     plain = BREAK.sub("", run).rstrip("=").replace("-", "+").replace("_", "/")
     try:
         found = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode("ascii")

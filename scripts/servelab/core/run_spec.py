@@ -249,7 +249,7 @@ class CapacitySpec(Strict):
 
 
 class ServedSpec(Strict):
-    """What the server is given, as its adapter renders it.
+    """The command, files and variables of the server, as its adapter renders them.
 
     `python`, `model`, port 0, `/folder` and `node0` stand for those of the run; a program of Servelab is named by its
     code.

@@ -73,7 +73,7 @@ def resealed(status: Mapping[str, Any], redacted: Mapping[str, tuple[str, int]])
 
 
 def faults_of_seal(folder: Path) -> list[str]:
-    """What is wrong with the files of a finished run, whose id is the folder's name: a line per file; empty if nothing.
+    """Faults in the files of a finished run, whose id is the folder's name: a line per file; empty if there are none.
 
     Each line begins with the file's name. Reads every file. `ServelabError` names a file that exists and
     cannot be read.
@@ -95,7 +95,7 @@ def faults_of_seal(folder: Path) -> list[str]:
 
 
 def fault_of_digests(status: bytes, digests: Mapping[str, str | None]) -> str | None:
-    """What is wrong with the content of `status.json` and files of these digests, which were read together.
+    """Faults of the content of `status.json` and files of these digests, which were read together.
 
     None for a file that is missing. Returns None if nothing is wrong, or if there is no seal. `status` is valid JSON
     with a valid seal, if any.

@@ -30,7 +30,7 @@ _WHY = (
     ("too open", "other users may read it: run `chmod 600 {key}`"),
     ("No such file", "there is no such key; make one with `ssh-keygen -t ed25519 -f {key}`"),
 )
-"""What `ssh-keygen` prints → what is wrong with a key, and the fix."""
+"""The words of `ssh-keygen` → the fault of a key, and the fix."""
 
 
 class SigningKey(Strict):

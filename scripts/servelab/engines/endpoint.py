@@ -50,7 +50,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent with each request; `ConfigError` if a variable has no value."""
+        """The headers of each request; `ConfigError` if a variable has no value."""
         return sent_headers(self.key_variable, self.header_variables)
 
     @property
@@ -67,7 +67,7 @@ class Address:
 
 
 class Asked(JsonPart):
-    """What the server answered."""
+    """The answer of the server."""
 
     url: str = Field(description="Its address; without a path, the API is at `/v1`.")
     model: str = Field(description="The model that requests name.")
@@ -137,7 +137,7 @@ def check_key(url: str, variable: str | None, over_http: bool, fix: str) -> None
 
 
 def ask(address: Address, model: str | None = None) -> Asked:
-    """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model.
+    """Facts that a server tells of itself; `ServelabError` if it does not answer, `ConfigError` if it lacks the model.
 
     A model that is given is believed of a server without a list of models.
     """
@@ -177,7 +177,7 @@ def ask(address: Address, model: str | None = None) -> Asked:
 
 
 def not_known(asked: Asked, caches: str) -> Iterator[tuple[str, str]]:
-    """What nobody can know of such a server, and why; `caches` is what is known of its caches."""
+    """The facts that nobody can know of such a server, and why; `caches` says how its caches are emptied."""
     if asked.version is None:
         said = f"; it calls itself {asked.software}" if asked.software else ""
         yield "its version", f"it does not answer /version{said}"
@@ -218,7 +218,7 @@ def _longest(entry: Mapping[str, Any]) -> int | None:
 
 
 def _version(client: httpx.Client, url: str) -> str | None:
-    """What vLLM and others answer at /version; None for anything else."""
+    """The answer of vLLM and others at /version; None for anything else."""
     import httpx
 
     try:

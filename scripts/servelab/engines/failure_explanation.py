@@ -66,7 +66,7 @@ Message = Sequence[str]
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a log says about a failure."""
+    """The failure that a log tells."""
 
     kind: Kind
     reason: str | None

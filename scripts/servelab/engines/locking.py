@@ -26,7 +26,7 @@ from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_yaml
 
 AFTER_RELEASE = timedelta(days=1)
-"""What appears within a day of a release's first file belongs to it: its other wheels, its kernel packages."""
+"""Files that appear within a day of a release's first file belong to it: its other wheels, its kernel packages."""
 
 _PYTHON = "3.11"
 _OLDEST_GLIBC = (2, 31)
@@ -45,7 +45,7 @@ class Recipe(Strict):
     left_out: list[str] = Field([], description="Packages that are not resolved, nor what only they need.")
 
     def requirements(self, version: str) -> list[str]:
-        """What is resolved."""
+        """The requirements that are resolved."""
         return [f"{self.packages[0]}=={version}", *self.packages[1:]]
 
     @property

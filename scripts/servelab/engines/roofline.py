@@ -61,7 +61,7 @@ class Least:
 
     @property
     def by(self) -> str:
-        """What sets it."""
+        """The limit that sets it."""
         return "arithmetic" if self.compute_s >= self.memory_s else "memory bandwidth"
 
 

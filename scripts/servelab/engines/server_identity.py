@@ -1,4 +1,4 @@
-"""What a server is given by its engine's adapter and its runtime, as a part of a run's identity."""
+"""The part of a run's identity that its engine's adapter and its runtime give to a server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serve_of(
 
 
 def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> ServedSpec:
-    """What a server is given, with placeholders for what differs from one start to the next.
+    """The command, files and variables of a server, with placeholders for what differs from one start to the next.
 
     `runtime` and `device` are names. Two starts with equal results are given the same. `ConfigError` if the engine
     cannot serve with these options.

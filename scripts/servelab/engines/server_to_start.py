@@ -77,7 +77,7 @@ NO_DEVICE = {"nvidia": _NO_CUDA, "ascend": _NO_NPU}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a study sets for a server, as far as an environment's checks depend on it."""
+    """The settings of a study for a server on which an environment's checks depend."""
 
     options: Mapping[str, ArgumentValue]
     arguments: Mapping[str, ArgumentValue]
@@ -106,7 +106,7 @@ class Kernel:
     """First release that needs it."""
 
     def asked_by(self, version: str, device: str, model: Mapping[str, str], settings: Iterable[Setting]) -> str | None:
-        """What asks for it, for a message; None if nothing does. `model` has the keys of `models`."""
+        """The setting that asks for it, for a message; None if nothing does. `model` has the keys of `models`."""
         if device != self.device or Version(version) < Version(self.since):
             return None
         if not all(re.fullmatch(pattern, model.get(key, "")) for key, pattern in self.models.items()):
@@ -129,7 +129,7 @@ class EnvironmentFacts:
     """How an engine's parts are loaded in its environment: `module:name` or `file.py:name`, the first that is found."""
 
     application: tuple[str, ...]
-    """What serves."""
+    """The runtime that serves."""
     parse: tuple[str, ...] = ()
     """Takes a list of flags, or …"""
     fill_parser: tuple[str, ...] = ()

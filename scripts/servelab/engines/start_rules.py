@@ -36,7 +36,7 @@ class Launch:
 
 
 Rule = Callable[[Launch], str | None]
-"""What the engine refuses in a launch, in a sentence; None if it starts."""
+"""The reason why the engine refuses a launch, in a sentence; None if it starts."""
 
 
 def _steps_hold_a_prompt(launch: Launch) -> str | None:

@@ -53,7 +53,7 @@ _PROFILE = re.compile(r"\d+g\.\d+gb.*")
 
 
 class StatedName(Strict):
-    """What the studies state about an accelerator's name."""
+    """The statements of the studies about an accelerator's name."""
 
     files: tuple[str, ...]
     """Files of the studies that name it."""
@@ -62,12 +62,12 @@ class StatedName(Strict):
 
 
 def stated_json(stated: Mapping[str, StatedName]) -> str:
-    """What `parse_stated` reads, as one line."""
+    """The line that `parse_stated` reads."""
     return canonical_json({name: each.model_dump(mode="json") for name, each in stated.items()})
 
 
 def parse_stated(text: str) -> dict[str, StatedName]:
-    """What studies state, by accelerator, from JSON; `ConfigError` names what is wrong."""
+    """The statements of studies, by accelerator, from JSON; `ConfigError` names the fault."""
     try:
         return TypeAdapter(dict[str, StatedName]).validate_json(text)
     except ValidationError as error:

@@ -148,7 +148,7 @@ class PlacedDevice(JsonPart):
 
 
 class Batch(JsonPart):
-    """What a batch system gave."""
+    """The devices and CPUs that a batch system gave."""
 
     system: str = Field(description="Batch system; `none` if there is none.")
     job_id: str | None = Field(description="Job, by the batch system's id.")

@@ -89,7 +89,7 @@ def request_of(
     device: str,
     settings: Sequence[Setting],
 ) -> dict[str, Any]:
-    """What the probe is asked."""
+    """The questions to the probe."""
     left_out = _not_asked(facts, model)
     kernels = [
         {"package": kernel.package, "modules": kernel.modules, "is_built": kernel.is_built, "prebuilt": kernel.prebuilt}
@@ -172,7 +172,7 @@ def _flags(engine: Engine, settings: Iterable[Setting]) -> list[list[str]]:
 
 
 def _model_keys(model: Path) -> dict[str, str]:
-    """What `Kernel.models` asks of a model's config.json."""
+    """The condition of `Kernel.models` on a model's config.json."""
     try:
         config = json.loads((model / "config.json").read_bytes())
         quantized = config.get("quantization_config") or {}

@@ -1,4 +1,4 @@
-"""What a run is measured with: its specification, environments and files."""
+"""The inputs of a run: its specification, environments and files."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class JobRun(Strict):
     requests: Path = Field(description="The workload's `requests.parquet`.")
 
     def inputs(self) -> RunInputs:
-        """What it is measured with; `ServelabError` if an environment cannot be read."""
+        """Its inputs; `ServelabError` if an environment cannot be read."""
         return RunInputs(
             spec=self.spec,
             environment=read_environment(self.environment),

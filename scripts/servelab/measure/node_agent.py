@@ -37,7 +37,7 @@ from servelab.measure.run_files import ManifestNode
 
 
 class _Agent:
-    """What the node has for the run. Each public method is a request, by its name."""
+    """The node's part of the run. Each public method is a request, by its name."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack

@@ -1,4 +1,4 @@
-"""What a run's rounds gave, whether that is a valid speed, and the files that say so."""
+"""The results of a run's rounds, their validity as a speed, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Outcome:
     attempts: int = 0
     """How many there were, with this one; 0 if nothing was sent."""
     disturbed: str | None = None
-    """What disturbed it; None if nothing did."""
+    """The disturbance; None if there was none."""
 
     records: list[pa.Table] = field(default_factory=list)
     telemetry: list[pa.Table] = field(default_factory=list)

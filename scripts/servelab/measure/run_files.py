@@ -68,7 +68,7 @@ def place_digest(facts: Mapping[str, str]) -> str:
 
 
 def place_brief(facts: Mapping[str, str]) -> str:
-    """What most often changes about a place: accelerator, driver, runtime and kernel."""
+    """The facts of a place that change most often: accelerator, driver, runtime and kernel."""
     return ", ".join(fact_text(name, facts[name]) for name in _BRIEF if name in facts)
 
 
@@ -160,7 +160,7 @@ class ManifestModel(JsonPart):
 
 
 class ManifestWorkload(JsonPart):
-    """What was sent."""
+    """The load that was sent."""
 
     requests_sha256: str = Field(description="sha256 of the workload's `requests.parquet`.")
     seed: int | None = Field(description="Seed of the workload.")

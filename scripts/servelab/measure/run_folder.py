@@ -165,7 +165,7 @@ def move_aside(folder: Path, why: str) -> None:
 
 
 def describe_faults(run_id: str, faults: Sequence[str]) -> str:
-    """What is wrong with a run, as one line."""
+    """The faults of a run, as one line."""
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"run {run_id} is broken: {faults[0]}{more}"
 

@@ -119,7 +119,7 @@ class Launch:
     variables: dict[str, str]
     """Variables set by the engine, the devices and the study, and those of the shell that are passed by name."""
     shell: ShellVariables
-    """What else of the shell reaches the server, and what does not."""
+    """Variables of the shell that reach the server, and those that do not."""
 
     @property
     def environment(self) -> dict[str, str]:

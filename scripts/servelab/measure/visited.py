@@ -53,7 +53,7 @@ class VisitedServer:
         self.pid = 0
         """Pid of the process that listens, if it is on this machine and can be seen; 0 otherwise."""
         self.endpoint: ManifestEndpoint | None = None
-        """What the manifest says of it; None before the first visit."""
+        """Its part of the manifest; None before the first visit."""
         self.launch = Launch([], {}, shell_variables())
         """Nothing is started."""
 

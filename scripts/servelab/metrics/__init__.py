@@ -1,1 +1,1 @@
-"""What a figure is: definitions, units, intervals, table columns. May import core."""
+"""Figures: definitions, units, intervals, table columns. May import core."""

@@ -117,7 +117,7 @@ class CapacityStep(JsonPart):
 
 
 class Capacity(NamedTuple):
-    """What a search found: the load, and at which step the load that holds was sent last."""
+    """The result of a search: the load, and the step at which the load that holds was sent last."""
 
     load: float
     """In the unit of `CapacitySpec.of`, interpolated between the loads that hold and do not."""

@@ -157,7 +157,7 @@ def _away(value: float, limit: float) -> str:
 
 
 def _noise(statistic: str, row: Mapping[str, Any], counts: object) -> str:
-    """What is known of the noise of a figure that is compared without it."""
+    """The known noise of a figure that is compared without it."""
     if statistic in PERCENTILES:
         return " (as printed; no bound is known)" if counts is None else ""
     low, high = row.get("ci95_low"), row.get("ci95_high")

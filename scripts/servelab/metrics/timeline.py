@@ -195,7 +195,7 @@ LENGTH_DEPENDENT = {
 
 
 def lengths_text(own: float, other: float, whose: str) -> str:
-    """What a comparison says of the lengths: `answers end by themselves: 80 output tokens a request, …`."""
+    """The sentence of a comparison about the lengths: `answers end by themselves: 80 output tokens a request, …`."""
     change = 100 * (own / other - 1) if other else 0.0
     differ = f" ({change:+.0f} %)" if round(change) else ""
     return f"answers end by themselves: {own:.4g} output tokens a request, {whose} {other:.4g}{differ}"

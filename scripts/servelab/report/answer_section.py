@@ -188,7 +188,7 @@ def baseline_command(table: pd.DataFrame) -> str:
 def answer_facts(
     study: StudySummary, recommended: Recommended, search: pd.DataFrame | None, *, pair: str, is_recorded: bool
 ) -> dict[str, str]:
-    """What the answer is for, how sure it is, and what it cost: title → text.
+    """The load that the answer is for, how sure it is, and its cost: title → text.
 
     `search` has rows of schemas.SEARCH, `pair` is what a pair of the proof consists of.
     """

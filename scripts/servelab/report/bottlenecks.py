@@ -1,4 +1,4 @@
-"""What limited each side of the comparison, in one line each, from the engine's own counters and the devices'."""
+"""The bottleneck of each side of the comparison, in one line, from the counters of engine and devices."""
 
 from __future__ import annotations
 

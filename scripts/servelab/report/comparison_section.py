@@ -165,7 +165,7 @@ def sides_table(
     metrics: pd.DataFrame,
     counters: Mapping[str, RunCounters] = MappingProxyType({}),
 ) -> Table:
-    """What explains the figures of baseline and winner: a row for each fact that a side has.
+    """The facts that explain the figures of baseline and winner: a row for each.
 
     `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS, `counters` those of each side. The
     first facts are those of the workload that decides.

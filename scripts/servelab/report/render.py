@@ -140,7 +140,7 @@ def report_html(content: dict[str, Any], charts: Path) -> str:
 
 
 def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) -> dict[str, str]:
-    """What a reader must know before the figures: title → text."""
+    """Notes that a reader needs before the figures: title → text."""
     gains = recommended.proof.workloads if recommended.proof else recommended.improvements
     found = list(dict.fromkeys(each.unequal_places for each in gains if each.unequal_places))
     warnings = {
@@ -154,7 +154,7 @@ def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) 
 
 
 def _why(counters: Mapping[str, RunCounters]) -> str:
-    """What limited each side, if that differs; empty if it does not, or is not known of both."""
+    """The bottleneck of each side, if they differ; empty if they do not, or one is not known."""
     found = {side: limited_by(each) for side, each in counters.items()}
     kinds = {text.partition(":")[0] for text in found.values()}
     if len(kinds) < len(SIDES) or not all(found.values()):

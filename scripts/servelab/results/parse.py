@@ -110,7 +110,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
 
 
 def _disturbed(starts: Sequence[Start], of_well: Sequence[str | None]) -> str | None:
-    """What disturbed the starts that count, or those that failed: a failure of one that was not is a result."""
+    """The disturbance of the starts that count, or of those that failed: a failure without one is a result."""
     failed = [start.status.disturbed for start in starts if not start.status.is_ok]
     if not all(failed):
         return None

@@ -101,7 +101,7 @@ class ComparedReleases:
 
 @dataclass
 class Bisection:
-    """What was found so far, and in the end."""
+    """The findings so far, and in the end."""
 
     releases: Sequence[str]
     """In order: the good one first, the bad one last."""

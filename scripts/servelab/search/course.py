@@ -49,7 +49,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
 
 
 class Settled(NamedTuple):
-    """What is on disk about how a planned stage ended."""
+    """The files about how a planned stage ended."""
 
     decision: Decision | None
     """None if it is not decided, or was among other candidates."""

@@ -227,7 +227,7 @@ def _noise_with_disturbance(noise: StartNoise | None, *rows: Row) -> StartNoise 
 
 
 def natural_lengths(row: Row, other: Row, whose: str) -> str | None:
-    """What a comparison of two rows says of the lengths of their answers; None where these are set, or not known."""
+    """The sentence of a comparison of two rows about the lengths of answers; None where these are set, or not known."""
     own, its = (float(each.get("natural_length_tokens") or math.nan) for each in (row, other))
     if row is other or not (math.isfinite(own) and math.isfinite(its)):
         return None
@@ -260,7 +260,7 @@ def can_win(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
 
 
 def _lost(row: Row) -> str | None:
-    """What disturbed a run that failed, perhaps only because of that; None if it did not fail or nothing did."""
+    """The disturbance of a run that failed, perhaps only because of it; None if it did not fail or there was none."""
     what = disturbed(row) if row["outcome"] == "failed" else None
     return what and f"{what} ({row['reason']}: {row['message']})"
 

@@ -96,7 +96,7 @@ def too_many_failed(study: SearchedStudy, row: Row) -> str | None:
 
 
 def disturbed(row: Row) -> str | None:
-    """What disturbed a run, by its checks (`servelab.results.checks.disturbance`); None if nothing did."""
+    """The disturbance of a run, by its checks (`servelab.results.checks.disturbance`); None if there was none."""
     found = row.get("disturbed")
     return found if isinstance(found, str) else None
 
@@ -159,7 +159,7 @@ def half_width_text(low: float | None, high: float | None) -> str:
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known about a stage before anything is measured."""
+    """The known facts of a stage before anything is measured."""
 
     name: str
     title: str

@@ -35,7 +35,7 @@ _MOST_SHOWN = 20
 
 
 class StageLeft(Strict):
-    """What is left of a stage if the winners stay."""
+    """The part of a stage that is left if the winners stay."""
 
     title: str
     starts: int
@@ -45,7 +45,7 @@ class StageLeft(Strict):
 
 
 class Forecast(Strict):
-    """What is left of a study if the winners stay. `known` of its runs are certain."""
+    """The part of a study that is left if the winners stay. `known` of its runs are certain."""
 
     study: str
     measured: int
@@ -60,9 +60,9 @@ class Forecast(Strict):
     """Jobs that measure these: what a dry-run lists of `measure`."""
     stages: list[StageLeft]
     power: str
-    """What its proof can find, with starts like those of past studies."""
+    """The gains that its proof can find, with starts like those of past studies."""
     split: str
-    """What its hours go to; empty if they are not known."""
+    """The shares of its hours; empty if they are not known."""
     search: str | None
     """How its strategy spreads the runs, if the study's stages do not show it."""
     next_stage: list[str]
@@ -196,7 +196,7 @@ class _Costs:
 
 
 def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:
-    """What the accelerator time of these visits goes to, see `split_text`; empty if unknown."""
+    """The shares of the accelerator time of these visits, see `split_text`; empty if unknown."""
     times = [costs.of(visit) for visit in visits]
     known = [time for time in times if time is not None]
     total = sum(time.accelerator_s for time in known)
@@ -241,7 +241,7 @@ _GAINS = (3.0, 5.0, 10.0)
 
 
 class Power(NamedTuple):
-    """What becomes of the proof of a true gain."""
+    """The chances of the proof of a true gain."""
 
     proved: float
     """Share of the proofs that recommend it."""

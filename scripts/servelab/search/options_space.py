@@ -160,7 +160,7 @@ def _flat(changes: Mapping[str, object]) -> dict[tuple[str, str], object]:
 
 
 class Knowledge:
-    """What the table of a stage shows of a space."""
+    """The rows of a space in the table of a stage."""
 
     def __init__(self, study: Study, space: Space, plan: Plan, table: pd.DataFrame) -> None:
         self._space = space

@@ -59,7 +59,7 @@ class StageProgress:
     left_accelerator_h: float | None = None
     """Accelerator-hours that the runs left take."""
     expected: str | None = None
-    """What a proof can find."""
+    """The gains that a proof can find."""
 
     def line(self) -> str:
         """One line for a terminal or a log."""

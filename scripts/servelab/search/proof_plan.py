@@ -99,7 +99,7 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
 
 
 def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
-    """What was measured and is fit, by `key_of`; a configuration that changed answers anywhere is not."""
+    """The measured configurations that are fit, by `key_of`; one that changed answers anywhere is not."""
     found: dict[str, _Tried] = {}
     changed = set()
     for stage in past:
@@ -249,7 +249,7 @@ def _levels(study: Study, past: Sequence[PastStage], proposed: Configuration) ->
 
 
 def _changed_answers(study: Study, stage: ProofStage) -> str | None:
-    """What the answers of the winner lost in a stage, if that is why it is not fit; None otherwise."""
+    """The loss in the winner's answers in a stage, if that is why it is not fit; None otherwise."""
     rows = rows_of(stage.table[stage.table["workload"] == study.objective.on])
     found = unfit(study, max(rows, key=lambda row: row["position"])) if len(stage.plan.candidates) > 1 else None
     return found[1] if found is not None and found[0] == CHANGES_ANSWERS else None

@@ -23,7 +23,7 @@ Candidate = TypeVar("Candidate")
 PROVED = "proof"
 NOTHING_TO_PROVE = "nothing to prove"
 FROM_LOGS = "from logs: not proved"
-"""What an answer rests on."""
+"""The evidence for an answer."""
 
 Checks = Annotated[str | None, Field(description="Checks of its runs: `ok`, `suspect` or `invalid`, the worst.")]
 BaselineChecks = Annotated[str | None, Field(description="Checks of the baseline's runs.")]
@@ -209,7 +209,7 @@ class Recommended(JsonFile):
 
     @property
     def answers_text(self) -> list[str]:
-        """What was found of answers, and which faster candidates change them: one sentence each."""
+        """The findings about answers, and the faster candidates that change them: one sentence each."""
         if self.answers is None:
             first = "Answers: not measured."
         elif self.changed:

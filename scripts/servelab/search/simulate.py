@@ -46,7 +46,7 @@ class Measured:
     slo_attainment: float | None = None
     success_rate: float = 1.0
     changes_answers: str | None = None
-    """What its answers lose beyond what the study allows, if it is asked; None if they lose nothing."""
+    """The loss in its answers beyond what the study allows, if it is asked; None if there is none."""
     disturbed: bool = False
     """Whether other processes disturbed it: it is then measured again, a bounded number of times."""
 
@@ -69,9 +69,9 @@ class StudyResult:
     """Result of a simulated study."""
 
     winner: Configuration
-    """What the study recommends: the baseline, unless the proof found another configuration better."""
+    """The recommended configuration: the baseline, unless the proof found another one better."""
     proposed: Configuration
-    """What was proved: what the search chose, or the next best if that changed its answers in the first pairs."""
+    """Proved: the search's choice, or the next best if that changed its answers in its first pairs."""
     proof: ProofVerdict | None
     """Verdict, promised change and published change of `proposed` with its 95 % interval; None if the search found
     nothing to prove."""
@@ -252,7 +252,7 @@ def _row(
 def _answers(
     study: Study, plan: Plan, candidate: PlannedCandidate, workload: str, measured: Mapping[str, Measured]
 ) -> dict[str, str | None]:
-    """What a candidate's answers are against the baseline's, as `servelab.results.answers` would have it."""
+    """The verdict on a candidate's answers against the baseline's, as in `servelab.results.answers`."""
     own = {run.run_id for run in plan.baseline_answers}
     if workload != study.objective.on or not candidate.answers or any(run.run_id in own for run in candidate.answers):
         return {"answers": None, "answers_note": None}

@@ -64,7 +64,7 @@ _BLOCK = 128
 
 
 class Measurements(NamedTuple):
-    """What is measured: a row for each configuration."""
+    """The measured figures: a row for each configuration."""
 
     levels: Levels
     values: Floats
@@ -194,7 +194,7 @@ class Surrogate:
 
 @dataclass
 class Prediction:
-    """What a model expects of some combinations, in each of its processes."""
+    """The expectation of a model for some combinations, in each of its processes."""
 
     surrogate: Surrogate
     levels: Levels

@@ -220,7 +220,7 @@ def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[E
 
 
 def _served(row: Mapping[object, object]) -> tuple[object, object]:
-    """What is served: two versions of an engine may have one command."""
+    """The served configuration: two versions of an engine may have one command."""
     return row["engine"], row["command"]
 
 

@@ -1,1 +1,1 @@
-"""What a user writes, checked, and plans as data. May import measure and the rooms below it."""
+"""Studies as a user writes them, checked, and plans as data. May import measure and the rooms below it."""

@@ -65,7 +65,7 @@ class PlannedCandidate(JsonPart):
 
 
 class LeftOut(JsonPart):
-    """What the search proposed, but is not proved to the end: its answers changed in the first pairs of its proof."""
+    """The proposal of the search that is not proved to the end: its answers changed in the first pairs of its proof."""
 
     candidate: str = Field(description="Name of the candidate.")
     change_percent: FiniteOrNull = Field(description="Change that the search promised; null if it has none.")

@@ -86,7 +86,7 @@ def _candidates(study: Study, engine_of: EngineOf) -> Iterator[tuple[str, Candid
 
 
 def _starts(study: Study, alias: str) -> list[Configuration]:
-    """What a candidate on an engine of the study may begin with: nothing, and the baseline on its own engine."""
+    """Settings that a candidate on an engine of the study begins with: none, and the baseline's on its own engine."""
     first = baseline(study).configuration
     alone = apply(first, Overrides(engine=alias)).model_copy(
         update={"options": {}, "arguments": {}, "environment_variables": {}}

@@ -41,7 +41,7 @@ class SearchKeys(Strict):
 
 
 class Budget(Strict):
-    """What a study may cost, search and proof together."""
+    """The most that a study may cost, search and proof together."""
 
     accelerator_hours: float = Field(
         gt=0,
@@ -100,7 +100,7 @@ class Answers(Strict):
 
     @property
     def allowed(self) -> Allowed:
-        """What a candidate may lose."""
+        """The losses that a candidate may have."""
         return Allowed(task_loss_points=self.allowed_loss_points, most_kl_nats=self.most_kl_nats)
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:

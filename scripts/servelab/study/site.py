@@ -41,7 +41,7 @@ RESOURCES = (
 
 
 def _given(**request: str | int | None) -> dict[str, str | int]:
-    """What is asked for, without what the cluster decides."""
+    """The request, without the parts that the cluster decides."""
     return {key: value for key, value in request.items() if value is not None}
 
 
@@ -84,7 +84,7 @@ class Placement(Strict):
         return extra
 
     def request(self, hardware: HardwareSpec, runtime_min: int) -> dict[str, str | int]:
-        """What a run requests from Slurm, by the names of Snakemake's resources.
+        """The request of a run to Slurm, by the names of Snakemake's resources.
 
         Slurm counts gres, CPUs and memory for each node.
         """

@@ -159,7 +159,7 @@ class StudyEngine(Strict):
 
 
 class Objective(Strict):
-    """What to improve, and by how much."""
+    """The figure to improve, and by how much."""
 
     metric: str = Field("total_tokens_per_s", description="Metric to improve; the metric defines which way is better.")
     per: Basis = Field(
@@ -207,7 +207,7 @@ class Objective(Strict):
 
 
 class Overrides(Strict):
-    """What a candidate changes on the incumbent; everything else stays."""
+    """The changes of a candidate on the incumbent; everything else stays."""
 
     engine: str | None = Field(
         None,

@@ -136,7 +136,7 @@ class StudyWorkload(Strict):
 
     @property
     def own(self) -> dict[str, Any]:
-        """What the load has of its own, as a study has it."""
+        """The load's own settings, as a study has them."""
         return self.model_dump(mode="json", exclude_none=True, exclude=set(_NAMES))
 
     def as_written(self) -> str | dict[str, Any]:
@@ -185,7 +185,7 @@ class CurvePoint(StudyWorkload):
 
     @property
     def load_of(self) -> LoadOf:
-        """What the points of its curve differ in."""
+        """The setting in which the points of its curve differ."""
         assert isinstance(self.load, Curve)
         return self.load.of
 

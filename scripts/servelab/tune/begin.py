@@ -44,7 +44,7 @@ AskModel = Callable[[str, str | None], dict[str, Any]]
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What the user gave."""
+    """The user's input."""
 
     name: str
     command: TypedCommand
@@ -253,7 +253,7 @@ def _baseline(command: TypedCommand, accelerators: int) -> dict[str, Any]:
 
 
 def _notes(command: TypedCommand, now: Situation) -> list[str]:
-    """What a reader should know of the command, a sentence each."""
+    """Notes on the command, a sentence each."""
     found = [f"{name} is not part of the study: {why}." for name, why in command.left_out.items()]
     found += [f"{name} does nothing here: {why}." for name, why in idle_settings(now).items()]
     found += [f"{why}." for why in unknown_flags(command, now.version).values()]

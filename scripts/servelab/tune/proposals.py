@@ -17,7 +17,7 @@ _STYLE = ("reasoning-parser", "tool-call-parser", "enable-auto-tool-choice", "ch
 
 @dataclass(frozen=True)
 class Proposed:
-    """What levers make of a situation."""
+    """The proposals of the levers for a situation."""
 
     candidates: list[tuple[Lever, Proposal]] = field(default_factory=list)
     """In the order in which they are tried."""

@@ -1,4 +1,4 @@
-"""What a proposal depends on: the command as it is, the model, the board and the load."""
+"""The situation of a proposal: the command as typed, the model, the board and the load."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ExpectedLoad:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """What is known of a model before it is fetched."""
+    """The known facts of a model before it is fetched."""
 
     id: str
     arch: str | None = None

@@ -1,4 +1,4 @@
-"""What runs are made from: environments, models, datasets and workloads, and where each comes from."""
+"""The inputs of runs: environments, models, datasets and workloads, and where each comes from."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ class Retries:
         self._asked: dict[tuple[str, int], Request] = {}
 
     def known(self, run: str, attempt: int) -> Request | None:
-        """What an attempt asks for, if that was asked before."""
+        """The request of an attempt, if that was asked before."""
         return self._asked.get((run, attempt))
 
     def request(self, run: str, attempt: int, usual: Request) -> Request:
-        """What an attempt asks for, counted from 1; `usual` is what the first one does."""
+        """The request of an attempt, counted from 1; `usual` is that of the first one."""
         before = self._asked.get((run, attempt - 1))
         found = usual if before is None else self._after_loss(run, usual, before)
         self._asked[run, attempt] = found

@@ -82,7 +82,7 @@ class ShareGpt(Workload):
 
 
 def _each_once(found: Iterable[tuple[str, T]]) -> list[T]:
-    """What was found, each with its first question; of those with the same question the first."""
+    """The conversations found, each with its first question; of those with the same question the first."""
     first: dict[str, T] = {}
     for question, each in found:
         first.setdefault(question, each)

@@ -96,7 +96,7 @@ class Engine(ABC):
     reserves_context: ClassVar[bool] = False
     """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
     start_rules: ClassVar[tuple[Rule, ...]] = ()
-    """What it refuses when it starts, besides options that it does not have."""
+    """Settings that it refuses when it starts, besides options that it does not have."""
     works_inside_share: ClassVar[bool] = True
     """Whether `memory_share` includes what a step takes besides weights and KV cache."""
     graphs_inside_since: ClassVar[str | None] = None
@@ -191,7 +191,7 @@ class Engine(ABC):
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
-        """What a release sets by itself on a board beside these settings, by option or argument, as far as known."""
+        """The known defaults of a release on a board beside these settings, by option or argument."""
         return {}
 
     def effective(

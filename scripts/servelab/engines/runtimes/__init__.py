@@ -70,7 +70,7 @@ class Environment(JsonFile):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a server needs from the host."""
+    """The needs of a server from the host."""
 
     reads: Sequence[Path]
     """Files and folders that it reads."""
@@ -82,7 +82,7 @@ class Needs:
 
     @property
     def passthrough(self) -> Passthrough:
-        """What a container needs to see the devices."""
+        """The arguments that show the devices to a container."""
         return self.device.passthrough(self.devices)
 
     @property

@@ -60,7 +60,7 @@ PLANNED_IMAGE = Image(reference="image", file=Path("image.sif"), home=Path("/hom
 
 
 def planned_needs(device: DeviceKind, count: int) -> Needs:
-    """What a server needs, with placeholders for its devices and without files."""
+    """The needs of a server, with placeholders for its devices and without files."""
     devices = [Device(str(number), key=f"device-{number}", name="", cpus=(number,)) for number in range(count)]
     return Needs(reads=(), writes=(), device=device, devices=devices)
 

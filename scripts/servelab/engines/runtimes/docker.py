@@ -50,7 +50,7 @@ the warden's 10 s, so that the container is gone before the client is killed."""
 
 @dataclass(frozen=True)
 class _Place:
-    """What differs between containers of the same kind: the process that starts one, and its machine."""
+    """The differences between containers of the same kind: the process that starts one, and its machine."""
 
     name: str
     """The container's."""

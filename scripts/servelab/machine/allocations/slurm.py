@@ -219,7 +219,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("invalid partition|down|inactive|notavail|not available \\(", ("partition",)),
     ("partitionconfig|partitionnodelimit|node configuration", ("partition", "gres", "cpus", "memory_gb")),
 )
-"""What is in a reason, first match → the keys of a placement that may be wrong."""
+"""Words of a reason, first match → the keys of a placement that may be wrong."""
 _FINAL = re.compile(
     r"\binvalid\b|^Memory required|^More processors requested|time limit",
     re.IGNORECASE,
@@ -247,7 +247,7 @@ def is_final(reason: str) -> bool:
 
 
 def refusal(request: Mapping[str, str | int]) -> str | None:
-    """What Slurm says against a request (names as Snakemake's resources); None if it would take it, or is not there.
+    """Slurm's objection to a request (names as Snakemake's resources); None if it would take it, or is not there.
 
     It asks with `sbatch --test-only`, which submits nothing.
     """

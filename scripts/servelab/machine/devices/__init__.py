@@ -176,7 +176,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Passthrough:
-    """What a container needs to see devices."""
+    """The arguments that show devices to a container."""
 
     nodes: tuple[str, ...] = ()
     """Device nodes; Apptainer shows all nodes of the host anyway."""
@@ -199,7 +199,7 @@ class DeviceKind(ABC):
     """Words that every device's name may have, in lower case, such as `gpu`."""
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
-        """What a container needs to see these devices."""
+        """The arguments that show these devices to a container."""
         return Passthrough()
 
     @abstractmethod

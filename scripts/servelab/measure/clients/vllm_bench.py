@@ -18,7 +18,7 @@ parser = FlexibleArgumentParser()
 add_cli_args(parser)
 main(parser.parse_args())
 """
-"""What `vllm bench serve` runs; the command `vllm` itself needs a package of that name, which CPU builds lack."""
+"""Module of `vllm bench serve`; the command `vllm` itself needs a package of that name, which CPU builds lack."""
 _BACKENDS = {"chat": ("openai-chat", "/v1/chat/completions"), "completions": ("openai", "/v1/completions")}
 _BURSTINESS = {"poisson": 1.0, "constant": float("inf")}
 _WITHOUT_CONTENT = "vLLM counts each event with a choice, even one without content (only a role, or only the end)"

@@ -1,4 +1,4 @@
-"""What load to send to a server and when (`LoadPlan`), and Servelab's own client that sends it.
+"""The load to send to a server and its times (`LoadPlan`), and Servelab's own client that sends it.
 
 `requests` (bodies, arrival times) → `sender` (one or more processes, each an event `loop` with `connections`) →
 `records` (what the answers hold). See docs/load.md.

@@ -1,4 +1,4 @@
-"""What the client's processes share while they send: one clock, counts of requests, a queue of requests.
+"""Shared by the client's processes while they send: one clock, counts of requests, a queue of requests.
 
 All times are of the system's monotonic clock. The kernel stamps a packet with the real-time clock. NTP adjusts the
 speed of both clocks alike, so the two differ by a constant unless somebody sets the real-time clock. The difference is

@@ -137,7 +137,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class Exchange:
-    """What is sent and what has arrived. The event loop fills it; the body is read after the round."""
+    """A request and its answer so far. The event loop fills it; the body is read after the round."""
 
     def __init__(self, index: int, message: bytes, started_at: float, output_tokens: int) -> None:
         self.index = index

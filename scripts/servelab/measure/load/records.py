@@ -200,7 +200,7 @@ def read_exchanges(
 
 
 def new_record(plan: LoadPlan, requests: LoadRequests, position: int) -> Record:
-    """What is known of a request before it is sent."""
+    """The facts of a request before it is sent."""
     index = int(requests.index[position])
     return {
         "position": position,
@@ -308,7 +308,7 @@ def make_table(records: Sequence[Record]) -> pa.Table:
 
 
 def make_answers(plan: LoadPlan, records: Sequence[Record]) -> pa.Table:
-    """What was asked and answered as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
+    """Questions and answers as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
     workload = read_workload(plan)
     if missing := sorted(set(schemas.ASKED.names).difference(workload.column_names)):
         raise ServelabError(f"{plan.requests}: not a workload's questions: has no column {missing[0]}")

@@ -42,7 +42,7 @@ _OTHER_FILES = 64
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """What one process returns."""
+    """The result of one process."""
 
     records: list[Record]
     unread_ms: Floats

@@ -35,7 +35,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Watched:
-    """What the sources observe."""
+    """The processes and devices that the sources observe."""
 
     devices: Sequence[Device]
     """The devices of this run."""
@@ -54,7 +54,7 @@ class TelemetrySource(ABC):
     name: ClassVar[str]
     """Its name in the table's column `source`."""
     metrics: ClassVar[Mapping[str, str]]
-    """What it reports: metric → what it is and how it is read."""
+    """Its metrics: name → meaning, and how it is read."""
     ticks: ClassVar[int] = 1
     """It is read on every `ticks`-th tick of the sampler: more than 1 if a reading is expensive."""
 

@@ -184,7 +184,7 @@ def _shares(before: _Moment, now: _Moment) -> Iterator[Reading]:
 
 
 def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server: bool) -> Iterator[Reading]:
-    """What the run's processes waited, and the part of it that others caused."""
+    """The time that the run's processes waited for CPUs, and the part of it that others caused."""
     seconds = now.stamp_s - before.stamp_s
     server, client = (
         _Group(max(0.0, after.cpu_s - earlier.cpu_s), after.waited_s - earlier.waited_s)

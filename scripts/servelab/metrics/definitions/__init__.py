@@ -141,7 +141,7 @@ OfRequests = Callable[[RecordArray], Observations]
 
 @dataclass(frozen=True)
 class Metric:
-    """What a figure means, and how it is computed."""
+    """The meaning of a figure, and how it is computed."""
 
     tag: str
     """Its name in every table, the unit last."""

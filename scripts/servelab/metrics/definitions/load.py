@@ -1,4 +1,4 @@
-"""What a round served in its duration, how long its requests took, and the load on the server."""
+"""Tokens and requests that a round served in its duration, the times of its requests, and the load on the server."""
 
 from __future__ import annotations
 

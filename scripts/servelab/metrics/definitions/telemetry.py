@@ -1,4 +1,4 @@
-"""What a round took from the prefix cache, from drafts and in energy; no observation if that is unknown."""
+"""Tokens from the prefix cache and from drafts, and energy, of a round; no observation if that is unknown."""
 
 from __future__ import annotations
 

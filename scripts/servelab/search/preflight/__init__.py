@@ -30,7 +30,7 @@ class Finding:
     verdict: Verdict
     saw: str
     action: str | None = None
-    """What to do about it; None if there is nothing to do."""
+    """The fix; None if there is nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PreflightCheck:
 
     name: str
     title: str
-    """What it checks, for the documentation."""
+    """The subject of the check, for the documentation."""
     look: Callable[[Place], Iterable[Finding]]
 
 

@@ -48,7 +48,7 @@ def look_at(place: Place, alias: str) -> Finding:
 
 
 def _remedy(place: Place, alias: str) -> str:
-    """What else serves the same release: another runtime, or the lock that is there for it."""
+    """The other ways to serve the same release: another runtime, or the lock that is there for it."""
     entry = place.project.study.engines[alias]
     lock = f"envs/{place.project.engine(alias).name}-{entry.version}.lock.txt"
     if entry.runtime != "venv" and own_or_shipped(place.project.root, lock).exists():

@@ -88,7 +88,7 @@ CHECKS.register(
 
 @dataclass(frozen=True)
 class Demand:
-    """What a candidate needs in memory at once."""
+    """The memory that a candidate needs at once."""
 
     division: Division
     weights_bytes: float
@@ -166,7 +166,7 @@ def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding
 
 
 def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
-    """What a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
+    """The memory that a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
     study, engine, configuration = place.project.study, place.engine(known), known.configuration
     parallel = engine.parallel(configuration.options, configuration.arguments, configuration.accelerators)
     division = division_of(engine, study.engines[configuration.engine].version, place.effective(known), parallel)

@@ -1,4 +1,4 @@
-"""What the checks read: a study's candidates, and its engines, models and workloads on this machine."""
+"""The subjects of the checks: a study's candidates, and its engines, models and workloads on this machine."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Place:
         return file if file.exists() else None
 
     def facts(self, model: ModelSpec) -> ModelFacts:
-        """What is known about a model in the format that is served: from its files if they are here, or its source."""
+        """The known facts of a model in the format that is served: from its files if they are here, or its source."""
         key = (model.variant, model.format)
         if key not in self._facts:
             self._facts[key] = self._look_at_model(model)

@@ -40,7 +40,7 @@ def look(place: Place) -> Iterator[Finding]:
 
 
 def _not_fetched(argument: str, model: str) -> tuple[str, str]:
-    """What is wrong with a draft or adapter of the hub, and the fix."""
+    """The fault of a draft or adapter of the hub, and the fix."""
     saw = f"`{argument}` names {model} of the hub: only the study's own model is fetched, and servers have no network"
     folder = f"/models/{model.rpartition('/')[2]}"
     return saw, f"fetch it (`hf download {model} --revision COMMIT --local-dir {folder}-COMMIT`) and name that folder"

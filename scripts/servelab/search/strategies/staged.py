@@ -23,7 +23,7 @@ from servelab.study.project import Project
 from servelab.study.study import RECHECK, Overrides, Study
 
 _RAISED = {"request_rate": "capacity_per_s", "max_concurrency": "capacity_in_flight"}
-"""What a search raises → the objective by which a candidate that sustains less is worse."""
+"""The figure that a search raises → the objective by which a candidate that sustains less is worse."""
 
 
 def probes(study: Study, past: Sequence[PastStage]) -> ProbeOf | None:

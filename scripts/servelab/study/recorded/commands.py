@@ -71,7 +71,7 @@ def read_command(text: str) -> ServingCommand:
 
 
 def changes(incumbent: str, candidate: str) -> dict[str, object]:
-    """What a command changes against another: `program`, `arguments` and `environment_variables` that differ.
+    """The changes of a command against another: `program`, `arguments` and `environment_variables` that differ.
 
     An argument that the candidate omits is false.
     """

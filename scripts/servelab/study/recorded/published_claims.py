@@ -1,4 +1,4 @@
-"""What a publication claims, in a form that a general rule can recompute from the logs.
+"""The claims of a publication, in a form that a general rule can recompute from the logs.
 
 A claim names candidates as `<stage>/<candidate>`, workloads and metrics by name, and keeps each number as printed: its
 digits give the precision.

@@ -81,7 +81,7 @@ class RecordedEngine(Strict):
 
 
 class RecordedWorkload(Strict):
-    """What was sent; only what is known of it."""
+    """The load that was sent, as far as it is known."""
 
     title: Line
     prompts: int = Field(ge=1, description="Requests that were to be sent: what successes are counted against.")

@@ -21,9 +21,9 @@ class Proposal:
     label: str
     reason: str
     gain: str
-    """What it gained on published pages."""
+    """Its gain on published pages."""
     cost: str = ""
-    """What it may cost besides accelerator hours."""
+    """Its cost besides accelerator hours."""
     engine: str | None = None
     model: str | None = None
     """Name on the hub of the weights to serve instead."""
