@@ -41,6 +41,8 @@ KINDS: dict[str, Callable[[random.Random, int], str]] = {
     "a table's rows": lambda draw, size: CSV + "Other Metric,1\n" * (size // 15),
     "a table without end": lambda draw, size: "Metric,avg\n" + "x,1\n" * (5 << 18),
     "elements that do not end": lambda draw, size: "<html><table>" + "<tr><td>" * (size // 8),
+    "tags that do not end": lambda draw, size: "<html>" + "<h1 " * (size * 5),
+    "blocks that do not end": lambda draw, size: "concurrency: 1\nelapsed_time: 2\n" * (size // 4),
 }
 SMALL = 40_000
 """Bytes; a pattern with quadratic time needs 9 s for so many spaces."""

@@ -122,13 +122,14 @@ def printed_lines(lines: Window, begin: int, line: Line, above: Line) -> Found:
     if "elapsed_time: " not in line[1] or (start := above[1].find("concurrency: ")) < 0:
         return None
     prefix = Prefix(above[1][: min(start, MOST_PREFIX)])
-    rows: list[Row] = []
-    for _, number, text in chain([(0, *above), (0, *line)], lines.near(begin)):
+    rows = [_labelled(number, prefix.rest(text)) for number, text in (above, line)]
+    at = begin
+    for at, number, text in lines.near(begin):
+        if "elapsed_time: " in text or rows[-1].label.startswith("RPM"):
+            break
         row = _labelled(number, prefix.rest(text))
         rows += [row] if row.label else []
-        if row.label.startswith("RPM"):
-            break
-    return [_block("lines", rows, above[0], rows[-1].line)], begin + 1
+    return [_block("lines", rows, above[0], rows[-1].line)], max(at, begin + 1)
 
 
 def _labelled(number: int, content: str) -> Row:

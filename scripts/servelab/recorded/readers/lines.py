@@ -180,9 +180,9 @@ _HIDDEN = re.compile(
 _TABLE_ROW = re.compile(
     r"(<table\b(?:(?!<t(?:able|r)\b).)*+)?<tr\b((?:(?!<tr\b|<pre\b|</tr\b).)*+)</tr\s*>", re.IGNORECASE | re.DOTALL
 )
-_CELL = re.compile(r"<t[dh]\b[^>]*+>((?:(?!</?t[dh]\b).)*+)", re.IGNORECASE | re.DOTALL)
-_HEADING = re.compile(r"<h([1-6])\b[^>]*+>", re.IGNORECASE)
-_NEW_LINE = re.compile(r"</?(?:div|p|br|tr|li|pre|table|ul|ol|section|h[1-6])\b[^>]*+>", re.IGNORECASE)
+_CELL = re.compile(r"<t[dh]\b[^<>]*+>((?:(?!</?t[dh]\b).)*+)", re.IGNORECASE | re.DOTALL)
+_HEADING = re.compile(r"<h([1-6])\b[^<>]*+>", re.IGNORECASE)
+_NEW_LINE = re.compile(r"</?(?:div|p|br|tr|li|pre|table|ul|ol|section|h[1-6])\b[^<>]*+>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z!][^<>]*+>", re.IGNORECASE)
 
 
