@@ -124,7 +124,7 @@ def printed_lines(lines: Window, begin: int, line: Line, above: Line) -> Found:
     prefix = Prefix(above[1][: min(start, MOST_PREFIX)])
     rows = [_labelled(number, prefix.rest(text)) for number, text in (above, line)]
     at = begin
-    for at, number, text in lines.near(begin):
+    for at, number, text in lines.near(begin):  # noqa: B007 - where it ended
         if "elapsed_time: " in text or rows[-1].label.startswith("RPM"):
             break
         row = _labelled(number, prefix.rest(text))
