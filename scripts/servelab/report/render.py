@@ -35,7 +35,7 @@ from servelab.search.decision import Decision
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary, is_live
-from servelab.study.study import CONFIRM
+from servelab.study.study import COMPARISON, CONFIRM
 
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
 _UNITS = {
@@ -191,7 +191,7 @@ def render_again(results: Path, search: str, origin: Origin) -> None:
     """Renders the report of a finished study again, with its charts; a missing or broken file is a `ServelabError`."""
     folder = results / search
     searched = [stage.name for stage in StudySummary.read(folder / "study.json").stages]
-    stages = [folder / "stages" / stage for stage in [*searched, CONFIRM]]
+    stages = [folder / "stages" / stage for stage in [*searched, CONFIRM if is_live(search) else COMPARISON]]
     found: dict[str, Any] = {name: folder / f"{name}.json" for name in ("study", "recommended")}
     found |= {name: path for name in _TABLES if (path := folder / f"{name}.parquet").exists()}
     found["stages"] = [stage / "table.parquet" for stage in stages]
