@@ -203,7 +203,8 @@ def _compare(folder: Path, manifest: Manifest, code: Path, work: Path, found: Ve
         return
     (work / README).write_text(readme(manifest, work / manifest.folder / "recommended.json"), encoding="utf-8")
     (work / CRATE).write_text(json.dumps(crate_metadata(manifest)), encoding="utf-8")
-    own = {path.relative_to(work).as_posix() for path in files_below(work / manifest.folder)} | {README, CRATE}
+    made = [path for path in files_below(work / manifest.folder) if not path.name.startswith(".")]  # Snakemake's own
+    own = {path.relative_to(work).as_posix() for path in made} | {README, CRATE}
     archived = {name for name in manifest.members if name.startswith(manifest.folder)} | {README, CRATE}
     earlier = f"{manifest.folder}{_ANSWERS}/"
     kept = {name for name in archived if name.startswith(earlier)} if manifest.is_live else set()
@@ -211,8 +212,8 @@ def _compare(folder: Path, manifest: Manifest, code: Path, work: Path, found: Ve
     drawn = {name for name in own | archived if name.startswith(f"{manifest.folder}charts/")}
     names = sorted((own | archived) - kept - drawn)
     different = {name: differs for name in names if (differs := difference(folder / name, work / name))}
-    made = f"{len(names) - len(different)} tables, decisions, answers and pages made again from the raw records"
-    found.holds.append(f"{made}, but not {len(drawn)} drawings and {len(kept)} answers under earlier versions")
+    again = f"{len(names) - len(different)} tables, decisions, answers and pages made again from the raw records"
+    found.holds.append(f"{again}, but not {len(drawn)} drawings and {len(kept)} answers under earlier versions")
     versions = _other_versions(folder, code) if different else ""
     lines = [f"{name}: {differs}{versions}" for name, differs in different.items()]
     found.faults += lines
