@@ -52,7 +52,7 @@ EXPECTED = {
         "Pair 1",
         "256 → 567 · +121.6\u00a0%",
         "Total tokens/s per accelerator",
-        "Promised (hollow)",
+        "Promised",
     ],
     "tried": ["256", "568 · winner", "× failed: out of memory", "× failed: refused"],
     "users": ["sharegpt: output tokens/s per user", "16", "Baseline", "Winner"],
