@@ -120,7 +120,7 @@ Line = tuple[int, str]
 
 
 class Window:
-    """Lines, of which those to come are read when they are asked for, and those passed are forgotten."""
+    """Lines that are read when they are asked for, and forgotten when they are passed."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         self._coming = lines
