@@ -226,6 +226,7 @@ def test_the_wheel_alone_runs_the_demo(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert any(said in done.stdout for said in ("Use this command", "Cannot tell"))  # on a busy machine
+    busy = "Cannot tell, so keep the baseline: runs of the search were disturbed"
+    assert "Use this command" in done.stdout or busy in done.stdout
     assert (tmp_path / "empty/results/studies/cpu-smollm2/report.html").exists()
     assert str(ROOT) not in (tmp_path / "empty/results/studies/cpu-smollm2/study.json").read_text()

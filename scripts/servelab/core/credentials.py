@@ -57,9 +57,7 @@ PRIVATE_KEY = re.compile(rf"(?:{PRIVATE_KEY_BEGINS.pattern}).*?(?:{PRIVATE_KEY_E
 
 OPENING = (
     r"(?:api|access|account|admin|app|application|auth|bearer|client|deploy|encryption|hf|hub|identity|jupyter|kaggle|master|modelscope"
-    r"|private|refresh"
-    r"|functions|registry|secret|service|session|shared|signing|storage|subscription|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd"
-    r"|passphrase|passcode|requirepass|masterauth"
+    r"|private|refresh|functions|registry|secret|service|session|shared|signing|storage|subscription|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd|passphrase|passcode|requirepass|masterauth"
 )
 """Names that hold a credential in every tool."""
 _PLAIN = r"[^\s'\",;&()\[\]{}<>]"
@@ -124,8 +122,7 @@ BASE64 = re.compile(rf"(?:(?<![\\\w+/-])|(?<=\\[nrt]))[\w+/-]{{16,}}(?:{_BREAK}[
 """Runs that may be base64, also over several lines."""
 
 _SECRET_VARIABLE = re.compile(
-    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT|_JWT|COOKIE)"
-    rf"{_AFTER}$",
+    rf"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT|_JWT|COOKIE){_AFTER}$",
     re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
