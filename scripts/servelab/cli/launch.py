@@ -281,6 +281,7 @@ for command in (
     Script("check", "check_studies", "[STUDY]... [OPTION]..."),
     Workflow("plan", ["--dry-run", *_QUIET], PLAN),
     Workflow("run", [], RUN),
+    Script("propose", "propose_candidate", "STUDY --argument NAME[=VALUE] [OPTION]..."),
     Script("status", "status", "[STUDY]... [OPTION]..."),
     Script("report", "show_recommendation", "[STUDY]..."),
     Script("compare", "compare_studies", "OLD NEW [OPTION]..."),

@@ -59,6 +59,16 @@ class CompareOutput(JsonPart):
     pairs: list[dict[str, Any]] = Field(description="Rows of the objective in `comparison.parquet`.")
 
 
+class ProposeOutput(JsonPart):
+    """`servelab propose`: a candidate that was added to a study."""
+
+    study: str
+    candidate: dict[str, Any] = Field(description="As the study has it now.")
+    effective: dict[str, Any] | None = Field(
+        description="Setting → values of baseline and candidate as the engine serves it; null if not known."
+    )
+
+
 OUTPUTS: Mapping[str, type[BaseModel] | str] = {
     "check": CheckOutput,
     "plan": Forecast,
@@ -67,6 +77,7 @@ OUTPUTS: Mapping[str, type[BaseModel] | str] = {
     "compare": CompareOutput,
     "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with label and command above it",
     "tune": "`study`, `candidates` with reasons, `left_out`, `idle`, `notes`",
+    "propose": ProposeOutput,
     "explain": "`kind`, `reason`, `message`, `lines`, `remedy`",
 }
 """Command → the type of its objects, or their keys."""

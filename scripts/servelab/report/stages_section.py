@@ -97,7 +97,10 @@ class StageSection:
 def stage_sections(
     study: StudySummary, table: pd.DataFrame, decisions: Sequence[Decision], measured: ShownMeasurement, origin: Origin
 ) -> list[StageSection]:
-    """The sections in the order of the search; `ServelabError` for a stage without decision or table."""
+    """The sections in the order of the search, without stages that had nothing to try.
+
+    `ServelabError` for a stage without decision or table.
+    """
     decision_of = {decision.stage: decision for decision in decisions}
     for kind, known in (("decision.json", set(decision_of)), ("table.parquet", set(table["stage"]))):
         if missing := [stage.name for stage in study.stages if stage.name not in known]:
@@ -105,6 +108,7 @@ def stage_sections(
     return [
         _section(stage, table[table["stage"] == stage.name], decision_of[stage.name], measured, origin)
         for stage in study.stages
+        if stage.candidates or decision_of[stage.name].applies
     ]
 
 

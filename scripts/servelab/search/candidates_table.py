@@ -15,7 +15,7 @@ from servelab.results.parse import SATURATED
 from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, WORSE_THAN_INCUMBENT, unfit
 from servelab.search.decision import CHANGES_ANSWERS, Decision, Verdict, too_many_failed
 from servelab.search.project import load_project
-from servelab.search.strategies import strategy_of
+from servelab.search.strategies import outlines
 from servelab.study.plan import PlannedCandidate
 from servelab.study.project import SearchedPlan, SearchedStudy, StageOutline, StudySummary
 from servelab.study.recorded.plan import RecordedPlanCandidate
@@ -50,8 +50,7 @@ def _curve(study: Study, points: list[str]) -> dict[str, object]:
 def _outlines(study: SearchedStudy) -> list[StageOutline]:
     """Each stage that decides, in the order of the search."""
     if isinstance(study, Study):
-        outlines = strategy_of(study).outlines(study)
-        return [StageOutline(name=each.name, title=each.title, candidates=each.candidates) for each in outlines]
+        return [StageOutline(name=each.name, title=each.title, candidates=each.candidates) for each in outlines(study)]
     return [
         StageOutline(name=stage.name, title=stage.title or stage.name, candidates=candidate_labels(stage))
         for stage in study.stages

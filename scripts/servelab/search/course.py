@@ -38,7 +38,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
     """
     past: list[PastStage] = []
     is_known = True
-    for outline in search.strategy_of(project.study).outlines(project.study):
+    for outline in search.outlines(project.study):
         plan = search.plan(project, outline.name, past)
         found = settled(project, plan, results)
         yield Step(plan, is_known)

@@ -52,10 +52,10 @@ def product(study: Study) -> list[Variant]:
 
 def combinations(study: Study) -> list[Combination]:
     """`product` with the baseline first, and with what each combination chose in each stage."""
-    most = prod(1 + len(stage.candidates) for stage in study.stages)
+    most = prod(1 + len(stage.candidates) for stage in study.combined)
     start = baseline(study)
     found: dict[str, tuple[Chosen, Configuration]] = {key_of(start.configuration): ((), start.configuration)}
-    for stage in study.stages:
+    for stage in study.combined:
         for chosen, configuration in list(found.values()):
             if obstacle_to(study, stage, configuration) is not None:
                 continue
@@ -70,7 +70,7 @@ def combinations(study: Study) -> list[Combination]:
     all_of_them = list(found.values())
     short = [" + ".join(label for _, label in chosen) for chosen, _ in all_of_them]
     counts = Counter(short)
-    numbers = [{each.name: number for number, each in enumerate(stage.candidates, 1)} for stage in study.stages]
+    numbers = [{each.name: number for number, each in enumerate(stage.candidates, 1)} for stage in study.combined]
     return [
         Combination(
             Variant(
@@ -82,7 +82,7 @@ def combinations(study: Study) -> list[Combination]:
             ),
             tuple(
                 number[dict(chosen)[stage.name]] if stage.name in dict(chosen) else 0
-                for stage, number in zip(study.stages, numbers, strict=True)
+                for stage, number in zip(study.combined, numbers, strict=True)
             ),
         )
         for name, (chosen, configuration) in zip(short, all_of_them, strict=True)
@@ -130,7 +130,7 @@ def space_of(study: Study) -> Space:
 def _space(study: str) -> Space:
     """A study of ten thousand combinations takes seconds to combine, and a plan and a decision each ask for them."""
     read = Study.model_validate_json(study)
-    return Space(combinations(read), [scale_of(stage, baseline(read).configuration) for stage in read.stages])
+    return Space(combinations(read), [scale_of(stage, baseline(read).configuration) for stage in read.combined])
 
 
 def scale_of(stage: Stage, start: Configuration) -> Floats | None:

@@ -37,7 +37,8 @@ def plan_stage(project: Project, stage_name: str, incumbent: Incumbent, probe_of
         Variant(candidate.name, apply(incumbent.configuration, candidate), changes_of(candidate))
         for candidate in stage.candidates
     ]
-    obstacle = obstacle_to(project.study, stage, incumbent.configuration)
+    nothing = None if stage.candidates else "nothing is proposed"
+    obstacle = obstacle_to(project.study, stage, incumbent.configuration) or nothing
     title = stage.title or stage.name
     return make_plan(project, stage.name, title, incumbent, variants, obstacle, probe_of=probe_of)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servelab.search.strategies import STRATEGIES, strategy_of
+from servelab.search.strategies import STRATEGIES, outlines
 from servelab.study.project import Project, check_name
 from servelab.study.read_project import read_project
 
@@ -22,4 +22,4 @@ def load_project(file: Path, root: Path) -> Project:
 def _check_search(project: Project) -> None:
     search = project.study.search
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
-    strategy_of(project.study).outlines(project.study)
+    outlines(project.study)

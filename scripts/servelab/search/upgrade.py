@@ -72,12 +72,12 @@ def take_release(file: Path, alias: str, version: str, lock: Path) -> None:
     `ConfigError` if its place cannot be found, as where the engine is an alias of another part of the file.
     """
     text = file.read_text(encoding="utf-8")
-    entry = _value(_value(yaml.compose(text), "engines"), alias)
-    at = _value(entry, "version")
+    entry = value_of(value_of(yaml.compose(text), "engines"), alias)
+    at = value_of(entry, "version")
     if not isinstance(entry, yaml.MappingNode) or not isinstance(at, yaml.ScalarNode):
         raise ConfigError(f"{file}: engines.{alias}: write `version: {version}` and `lock: {lock}` there by hand")
     edits: list[tuple[yaml.Node, str]] = [(at, version)]
-    if old := _value(entry, "lock"):
+    if old := value_of(entry, "lock"):
         edits.append((old, str(lock)))
     else:
         # On a line of its own in a block, else behind the version in its braces.
@@ -88,6 +88,7 @@ def take_release(file: Path, alias: str, version: str, lock: Path) -> None:
     write_text(file, text)
 
 
-def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """The value of a key of a mapping; None if there is none."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return next((value for name, value in pairs if name.value == key), None)

@@ -47,6 +47,8 @@ LAST_STAGES = (CONFIRM, COMPARISON)
 """The last stage of either kind of study."""
 AFTER_SEARCH = (CONFIRM_FIRST, CONFIRM_MORE, *LAST_STAGES)
 """Reserved stages that are no part of the search: baseline and winner only."""
+PROPOSED = "proposed"
+"""The reserved stage after the search: candidates added while it is open, each tried on its winner."""
 RECHECK = "recheck"
 """The reserved last stage of a staged search: the winner against itself with each stage's choice reverted."""
 
@@ -256,7 +258,16 @@ class Stage(Strict):
         description="The stage applies only if the incumbent has these: `engine`, `model`, `accelerators`, "
         "`hardware.per_node`, `options.<name>`.",
     )
-    candidates: list[Candidate] = Field(min_length=1, description="Configurations to try.")
+    candidates: list[Candidate] = Field(
+        description="Configurations to try. The stage `proposed` may have none yet: `servelab propose` adds to it, and "
+        "its candidates are tried on the winner of the search."
+    )
+
+    @model_validator(mode="after")
+    def _has_candidates(self) -> Stage:
+        if not self.candidates and self.name != PROPOSED:
+            raise ValueError("`candidates` is empty; give at least one")
+        return self
 
 
 class Study(Strict):
@@ -279,7 +290,9 @@ class Study(Strict):
     )
     client: str = Field("servelab", description="Load client.")
     baseline: Candidate = Field(description="The configuration to compare with.")
-    stages: list[Stage] = Field(min_length=1, description="Questions, in order.")
+    stages: list[Stage] = Field(
+        min_length=1, description="Questions, in order. A last one named `proposed` takes what `servelab propose` adds."
+    )
     workloads: Annotated[
         dict[str, StudyWorkload],
         BeforeValidator(read_workloads, json_schema_input_type=list[str | StudyWorkload]),
@@ -298,6 +311,17 @@ class Study(Strict):
         if not points or self.workloads[points[-1]].max_concurrency is None:
             return self
         return self.model_copy(update={"objective": self.objective.model_copy(update={"on": points[-1]})})
+
+    @model_validator(mode="after")
+    def _proposed_is_last(self) -> Study:
+        if not self.combined or PROPOSED in [stage.name for stage in self.stages[:-1]]:
+            raise ValueError(f"`stages`: `{PROPOSED}` is the last of several")
+        return self
+
+    @property
+    def combined(self) -> list[Stage]:
+        """The stages that the strategy searches: all but `proposed`."""
+        return [stage for stage in self.stages if stage.name != PROPOSED]
 
     @property
     def visits_servers(self) -> bool:

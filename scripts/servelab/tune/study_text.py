@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from servelab.study.study import PROPOSED
 from servelab.tune.levers import Lever, Proposal
 from servelab.tune.proposals import Proposed
 
@@ -36,7 +37,8 @@ def study_text(head: Mapping[str, Any], proposed: Proposed, variants: Mapping[st
         lines.append("    candidates:")
         for proposal in proposals:
             lines += [f"      # {line}" for line in textwrap.wrap(explained(lever, proposal), _WIDTH - 8)]
-            lines.append(f"      - {_flow(candidate(proposal, variants))}")
+            lines.append(f"      - {in_braces(candidate(proposal, variants))}")
+    lines += [f"  - name: {PROPOSED} # what `servelab propose` adds, tried on the winner of the search", "    candidates: []"]
     lines += ["# Not proposed:"]
     for name, why in proposed.left_out.items():
         lines += [f"# {line}" for line in textwrap.wrap(f"- {name}: {why}", _WIDTH - 2, subsequent_indent="  ")]
@@ -62,7 +64,8 @@ def candidate(proposal: Proposal, variants: Mapping[str, str]) -> dict[str, Any]
     return {"label": proposal.label, **{key: value for key, value in changes.items() if value}}
 
 
-def _flow(value: Mapping[str, Any]) -> str:
+def in_braces(value: Mapping[str, Any]) -> str:
+    """A mapping on one line of YAML."""
     return yaml.safe_dump(
         dict(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
     ).strip()

@@ -27,6 +27,7 @@ from servelab.search.strategies import stage_names, strategy_of
 from servelab.study.configuration import Configuration, Incumbent, baseline, key_of
 from servelab.study.plan import Plan, PlannedCandidate, winner_of
 from servelab.study.project import Project
+from servelab.study.study import PROPOSED
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ def known_candidates(project: Project, results: Path) -> list[Known]:
     If a stage is not decided, the next one starts from its incumbent; if the next one does not apply to that, it starts
     from the first earlier candidate to which it applies.
     """
-    strategy = strategy_of(project.study)
+    strategy, stages = strategy_of(project.study), project.study.stages
+    starts, plans = [baseline(project.study)], []
     if strategy.plans_all_at_once:
-        return list(_added([strategy.plan(project, stage_names(project.study)[0], [])]).values())
-    starts = [baseline(project.study)]
-    plans = []
-    for stage in project.study.stages:
+        plans.append(strategy.plan(project, stage_names(project.study)[0], []))
+        stages = [stage for stage in stages if stage.name == PROPOSED]
+    for stage in stages:
         plan = _first_that_applies(project, stage.name, starts)
         plans.append(plan)
         found = settled(project, plan, results)

@@ -9,12 +9,12 @@ import pandas as pd
 from servelab.core.registry import Registry
 from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
-from servelab.search.decision import Decision, PastStage, Strategy, rows_of
-from servelab.search.planning import proof_size
+from servelab.search.decision import Decision, Outline, PastStage, Strategy, rows_of
+from servelab.search.planning import plan_stage, proof_size
 from servelab.search.proof_plan import SECONDS_PER_HOUR, ProofStage, plan_proof, spent_s
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project, SearchedPlan, SearchedStudy
-from servelab.study.study import PROOF_STAGES, Study
+from servelab.study.study import PROOF_STAGES, PROPOSED, Study
 
 
 def stop(project: Project, plan: Plan, past: Sequence[PastStage]) -> Plan:
@@ -89,9 +89,18 @@ def strategy_of(study: Study) -> Strategy:
     return STRATEGIES.get(study.search.strategy)
 
 
+def outlines(study: Study) -> list[Outline]:
+    """The stages of the search in order: the strategy's, then `proposed` if the study has it."""
+    added = [each for each in study.stages if each.name == PROPOSED]
+    return [
+        *strategy_of(study).outlines(study),
+        *(Outline(each.name, each.title or each.name, [one.name for one in each.candidates]) for each in added),
+    ]
+
+
 def stage_names(study: Study) -> list[str]:
     """The stages of a study in order, the reserved ones of the proof last."""
-    return [*(outline.name for outline in strategy_of(study).outlines(study)), *PROOF_STAGES]
+    return [*(outline.name for outline in outlines(study)), *PROOF_STAGES]
 
 
 def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofStage | None = None) -> Plan:
@@ -101,7 +110,10 @@ def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofS
     """
     if stage in PROOF_STAGES:
         return plan_proof(project, stage, past, before)
-    planned = strategy_of(project.study).plan(project, stage, past)
+    if stage == PROPOSED:
+        planned = plan_stage(project, stage, past[-1].winner)
+    else:
+        planned = strategy_of(project.study).plan(project, stage, past)
     return stop(project, planned, past)
 
 
@@ -113,7 +125,8 @@ def decide(
     """The decision of a stage, for either kind of study; the arguments are those of `decide.decide_stage`."""
     if not (isinstance(study, Study) and isinstance(plan, Plan)):
         return decide_stage(study, plan, table)
-    decision = strategy_of(study).decide(study, plan, table)
+    decide_by = decide_stage if plan.stage == PROPOSED else strategy_of(study).decide
+    decision = decide_by(study, plan, table)
     return decision.model_copy(update={"unequal_places": unequal_places(rows_of(table))})
 
 

@@ -88,7 +88,7 @@ class Staged:
         """See `Strategy.outlines`."""
         stages = [
             Outline(stage.name, stage.title or stage.name, [candidate.name for candidate in stage.candidates])
-            for stage in study.stages
+            for stage in study.combined
         ]
         has_recheck = study.search.recheck and len(stages) > 1
         return [*stages, Outline(RECHECK, _RECHECK_TITLE, [])] if has_recheck else stages
