@@ -7,8 +7,8 @@ say, which takes no more candidates.
 import argparse
 from pathlib import Path
 
-from servelab.core.errors import ConfigError
 from servelab.cli.checkout import STUDIES
+from servelab.core.errors import ConfigError
 from servelab.report.json_output import ProposeOutput, print_line
 from servelab.search.planning import shown
 from servelab.search.project import load_project

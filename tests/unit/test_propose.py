@@ -6,11 +6,11 @@ import shutil
 from difflib import ndiff
 from pathlib import Path
 
+import propose_candidate
 import pytest
 import yaml
 from made_study import demo_study
 
-import propose_candidate
 from servelab.cli.launch import servelab
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project

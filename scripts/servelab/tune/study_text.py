@@ -38,7 +38,10 @@ def study_text(head: Mapping[str, Any], proposed: Proposed, variants: Mapping[st
         for proposal in proposals:
             lines += [f"      # {line}" for line in textwrap.wrap(explained(lever, proposal), _WIDTH - 8)]
             lines.append(f"      - {in_braces(candidate(proposal, variants))}")
-    lines += [f"  - name: {PROPOSED} # what `servelab propose` adds, tried on the winner of the search", "    candidates: []"]
+    lines += [
+        f"  - name: {PROPOSED} # what `servelab propose` adds, tried on the winner of the search",
+        "    candidates: []",
+    ]
     lines += ["# Not proposed:"]
     for name, why in proposed.left_out.items():
         lines += [f"# {line}" for line in textwrap.wrap(f"- {name}: {why}", _WIDTH - 2, subsequent_indent="  ")]
