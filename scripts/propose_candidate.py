@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> None:
     candidate = read_candidate(arguments, load_project(file, Path()))
     changes = add_candidate(file, Path(), Path("results"), candidate, arguments.reason)
     if arguments.json:
-        print_line(ProposeOutput(study=arguments.study, candidate=candidate, effective=changes))
+        print_line(ProposeOutput(study=arguments.study, candidate=candidate, effective=changes and dict(changes)))
         return
     served = f"; against the baseline, as served: {shown(changes)}" if changes else ""
     print(

@@ -11,7 +11,7 @@ import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
-from servelab.search.planning import effective_changes
+from servelab.search.planning import Changes, effective_changes
 from servelab.search.project import load_project
 from servelab.search.upgrade import value_of
 from servelab.study.configuration import apply, baseline
@@ -22,7 +22,7 @@ from servelab.tune.study_text import in_braces
 
 def add_candidate(
     file: Path, root: Path, results: Path, candidate: Mapping[str, Any], reason: str
-) -> dict[str, object] | None:
+) -> Changes | None:
     """Writes a candidate into the stage `proposed` of a study's file; all other text there stays.
 
     Returns each setting that it changes in the baseline as the engine serves it, None if that is not known.
@@ -45,13 +45,13 @@ def add_candidate(
     return changes
 
 
-def _changes(project: Project, candidate: Candidate) -> dict[str, object] | None:
+def _changes(project: Project, candidate: Candidate) -> Changes | None:
     before = baseline(project.study).configuration
     after = apply(before, candidate)
     changes = effective_changes(project.study, before, after)
     if not changes and changes is not None and before.accelerators == after.accelerators:
         raise ConfigError(f"{candidate.name}: changes nothing of the baseline as the engine serves it")
-    return None if changes is None else dict(changes)
+    return changes
 
 
 def _with_candidate(file: Path, candidate: Mapping[str, Any], reason: str) -> str:
@@ -68,9 +68,9 @@ def _with_candidate(file: Path, candidate: Mapping[str, Any], reason: str) -> st
         indent = " " * stages.start_mark.column
         lines = [f"{indent}- name: {PROPOSED}", f"{indent}  candidates:", *lines]
         at, left = _end(stages), ""
-    elif listed.flow_style and listed.value:
+    elif _is_flow(listed) and listed.value:
         raise ConfigError(f"{file}: stages: write the candidates of `{PROPOSED}` a line each, or add this one by hand")
-    elif listed.flow_style:
+    elif _is_flow(listed):
         at, left = listed.end_mark.index, text[: listed.start_mark.index].rstrip()
     else:
         at, left = _end(listed), ""
@@ -78,9 +78,13 @@ def _with_candidate(file: Path, candidate: Mapping[str, Any], reason: str) -> st
     return (left or text[:line_end]) + "\n" + "\n".join(lines) + (text[line_end:] or "\n")
 
 
+def _is_flow(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
+
+
 def _end(node: yaml.Node) -> int:
     """Where the last value in a node ends; a block's own end is behind the comments that follow it."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style:
+    if isinstance(node, yaml.ScalarNode) or _is_flow(node):
         return int(node.end_mark.index)
     last = node.value[-1]
     return _end(last[1] if isinstance(last, tuple) else last)
