@@ -20,9 +20,7 @@ from servelab.study.study import CONFIRM_FIRST, PROPOSED, Candidate
 from servelab.tune.study_text import in_braces
 
 
-def add_candidate(
-    file: Path, root: Path, results: Path, candidate: Mapping[str, Any], reason: str
-) -> Changes | None:
+def add_candidate(file: Path, root: Path, results: Path, candidate: Mapping[str, Any], reason: str) -> Changes | None:
     """Writes a candidate into the stage `proposed` of a study's file; all other text there stays.
 
     Returns each setting that it changes in the baseline as the engine serves it, None if that is not known.
