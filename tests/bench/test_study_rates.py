@@ -139,27 +139,6 @@ def test_a_study_of_nothing_ends_with_the_baseline(project, world, capsys):
     assert wrong <= 0.05 * len(results) + 2 * math.sqrt(0.05 * 0.95 * len(results)), wrong
 
 
-def kept_improvements(machine: Machine) -> float:
-    """The gain in percent that an agent claims who tries each candidate once, and keeps what measures faster."""
-    first = best = fmean(machine.measure(None, None, "search-0").rounds)
-    for _ in CANDIDATES:
-        best = max(best, fmean(machine.measure(None, None, "search-0").rounds))
-    return 100 * (best / first - 1)
-
-
-def test_gains_that_an_agent_claims_where_nothing_helps(project, capsys):
-    """Beside those that a proof confirms of the same candidates on the same machine."""
-    world = WORLDS["rounds 1 %, starts 2 %"]
-    claimed = [kept_improvements(Machine(world, seed, lambda _: 100.0)) for seed in range(STUDIES)]
-    proved = [result.verdict == "better" for result, _, _ in many(project, world, 0.0)]
-    with capsys.disabled():
-        print(
-            f"\nnothing helps, {STUDIES} studies: gains above 1 % claimed in {sum(each > 1 for each in claimed)}, "
-            f"{fmean(claimed):.1f} % on average; proved in {sum(proved)}"
-        )
-    assert sum(proved) <= 0.05 * STUDIES < sum(each > 1 for each in claimed)
-
-
 @pytest.mark.parametrize("effect_sd", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 def test_the_published_interval_covers_the_truth(project, world, effect_sd, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from servelab.machine.rates import DeviceRates, published_rates
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run
-from servelab.recorded.log_tables import limit_of_recorded
+from servelab.recorded.log_tables import device_of_recorded, limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.results.checks.server import judge
@@ -147,6 +148,26 @@ def test_recorded_runs_are_below_and_planted_ones_above(name: str, monkeypatch: 
             elif 20 * highest > 1.05:
                 assert level == "suspect", (run.reference, run.workload, metric)
     assert found
+
+
+def test_which_published_pages_ran_on_a_slow_device() -> None:
+    """Both pages decode at half of what an H100 SXM reads; the others have no step that bandwidth alone sets."""
+    found: dict[str, set[str]] = {}
+    for name in STUDIES:
+        folder = Path("config/recorded") / name
+        study = load_recorded(folder)
+        logs = Logs(study, folder)
+        for reference, each in study.candidates.items():
+            for workload in each.logs:
+                run = Run(study, logs, reference, workload)
+                saw = device_of_recorded(run, limit_of_recorded(run))
+                assert saw.level in ("suspect", "not applicable"), saw
+                if saw.level == "suspect":
+                    found.setdefault(name, set()).add(f"{reference} {workload}")
+                    share = int(re.findall(r"(\d+) % of NVIDIA H100 SXM", saw.text)[0])
+                    assert 43 <= share <= 51
+    assert found.keys() == {"qwen3-32b-h100", "qwen3-14b-h100"}
+    assert "engine/vllm very-long-32000x100" in found["qwen3-32b-h100"] and len(found["qwen3-32b-h100"]) == 5
 
 
 def live(pace: float = 1.0, **status: Any) -> Any:

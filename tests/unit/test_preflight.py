@@ -315,19 +315,19 @@ def test_a_flag_is_refused_for_certain_by_the_list_of_its_release_alone(engine, 
 
 def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, monkeypatch):
     """It is checked as the workflow starts, while something is left to measure and to build."""
-    project = load_project(ROOT / "config/studies/qwen3.5-9b-h100.yaml", ROOT)
-    studies = Studies(live={"qwen3.5-9b-h100": project}, recorded={})
+    project = load_project(ROOT / "config/studies/vllm-h100-node.yaml", ROOT)
+    studies = Studies(live={"vllm-h100-node": project}, recorded={})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError) as error:
-        studies.check_environments(tmp_path, ["qwen3.5-9b-h100"])
+        studies.check_environments(tmp_path, ["vllm-h100-node"])
     assert str(error.value) == (
-        "config/studies/qwen3.5-9b-h100.yaml: engines.vllm: there is no program `docker` here; run this where it is "
+        "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run this where it is "
         "installed, use another runtime, or serve from packages: "
         "`vllm: {version: 0.17.1, lock: envs/vllm-0.17.1.lock.txt}` (docs/engines.md)"
     )
     (tmp_path / "docker").write_text("#!/bin/sh\n")
     (tmp_path / "docker").chmod(0o755)
-    studies.check_environments(tmp_path, ["qwen3.5-9b-h100"])
+    studies.check_environments(tmp_path, ["vllm-h100-node"])
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from made_run import REQUESTS, ROUNDS, TEMPLATE_TOKENS, evidence, records, spec, telemetry
 
+from servelab.machine.rates import published_rates
 from servelab.measure.load import LoadStats
 from servelab.results.checks import CHECKS, Evidence, check_run, verdict
-from servelab.results.physical_limit import PhysicalLimit
+from servelab.results.physical_limit import DecodeStep, PhysicalLimit
 
 Rows = list[dict[str, Any]]
 OPEN = {"max_concurrency": None, "request_rate": 4.0}
@@ -64,6 +65,16 @@ def with_hits(share: float, rounds: tuple[int, ...] = (0, 1, 2)) -> Evidence:
     return evidence(rows, samples=table)
 
 
+def reading(share: float, **values: float) -> Evidence:
+    """A run whose decode steps read this share of an H100 SXM's bandwidth."""
+    made, rates = with_telemetry(**values), published_rates(SXM)
+    assert rates is not None
+    slow = {"itl_ms": made.summary["itl_ms"] | {"median": 40.0}}
+    step = DecodeStep(SXM, rates, share * 0.04 * rates.memory_bytes_per_s, kv_bytes=0.0, operations=1.0)
+    return replace(made, summary={**made.summary, **slow}, limit=replace(made.limit, step=step))
+
+
+SXM = "NVIDIA H100 80GB HBM3"
 OWN_PROMPTS = {"kind": "prompts"}
 SHARED_PREFIX = {
     "kind": "shared_prefix",
@@ -174,6 +185,10 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
         ("invalid", lambda: with_hits(0.9, rounds=(2,))),
         ("suspect", lambda: with_hits(0.9)),
     ],
+    "device_speed": [
+        ("suspect", lambda: reading(0.51)),
+        ("suspect", lambda: reading(0.4, throttle_reasons=4)),
+    ],
     "disturbed_round": [("suspect", lambda: with_rounds(297.2, 298.0, 175.7, 309.4))],
     "still_warming_up": [("suspect", lambda: with_rounds(150, 301, 299))],
     "busy_machine": [
@@ -222,6 +237,7 @@ PASSES: dict[str, list[Callable[[], Evidence]]] = {
         lambda: replace(with_hits(0.75), spec=spec(workload=SHARED_PREFIX)),
         lambda: replace(with_hits(0.0), spec=spec(workload=SHARED_PREFIX)),
     ],
+    "device_speed": [lambda: reading(0.6)],
     "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
     "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
     "busy_machine": [evidence],
@@ -254,6 +270,14 @@ def test_fault_is_found(name, number):
 def test_what_is_no_fault_passes(name, number):
     saw = CHECKS.get(name).look(PASSES[name][number]())
     assert saw.level == "ok", saw.text
+
+
+def test_a_slow_device_comes_with_the_cause_that_telemetry_shows():
+    saw = CHECKS.get("device_speed").look(reading(0.5, throttle_reasons=0))
+    assert "50 % of NVIDIA H100 SXM" in saw.text and "another tenant?" in saw.text
+    saw = CHECKS.get("device_speed").look(reading(0.5, throttle_reasons=4))
+    assert "power cap in 100 % of the samples" in saw.text
+    assert "another tenant?" not in saw.text
 
 
 HEALTHY = {

@@ -82,15 +82,20 @@ H100's L2 has 50 MiB in the SXM and PCIe boards; 60 MiB is that of the whole chi
 figures."""
 
 
+def variants(name: str) -> list[DeviceRates]:
+    """The rates of each device that a name may mean."""
+    family = [(variant, rates) for of, variant, rates in PUBLISHED if re.search(of, name, re.IGNORECASE)]
+    found = [rates for variant, rates in family if re.search(variant, name, re.IGNORECASE)]
+    return found or [rates for _, rates in family]
+
+
 def published_rates(name: str) -> DeviceRates | None:
     """The rates of a device by its name; None if nothing is known of it.
 
     If the name fits several variants, such as `NVIDIA H100`, each rate is the largest of theirs, so that the bound
     holds for all.
     """
-    family = [(variant, rates) for of, variant, rates in PUBLISHED if re.search(of, name, re.IGNORECASE)]
-    found = [rates for variant, rates in family if re.search(variant, name, re.IGNORECASE)]
-    found = found or [rates for _, rates in family]
+    found = variants(name)
     if len(found) < 2:
         return found[0] if found else None
     widths = {bits for rates in found for bits in rates.operations_per_s}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from servelab.recorded.audit import RUN_RULES, Run, RunRule, summary, unsound_ra
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
+from servelab.results.checks.device import Decoding, judge_device
 from servelab.results.checks.server import judge
 from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
-from servelab.results.physical_limit import PhysicalLimit, RoundServed, Serving, limit_of, serving
+from servelab.results.physical_limit import PhysicalLimit, RoundServed, Serving, decode_step, limit_of, serving
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.plan import RecordedPlan, RecordedRun
 from servelab.study.recorded.study import RecordedStudy
@@ -51,7 +53,23 @@ def limit_of_recorded(run: Run) -> PhysicalLimit:
     remarks = list(how.remarks)
     if how.caches_prefixes:
         remarks.append("prompts may have come from the prefix cache and do not count")
-    return limit_of(work, rates, candidate.accelerators, how.formats, rounds, remarks)
+    step = decode_step(work, study.hardware.accelerator, rates, candidate.accelerators, how.formats)
+    return replace(limit_of(work, rates, candidate.accelerators, how.formats, rounds, remarks), step=step)
+
+
+def device_of_recorded(run: Run, limit: PhysicalLimit) -> Saw:
+    """The check of the device by the slowest of a run's logs."""
+    found = []
+    for block in run.blocks:
+        names = ("output_tokens_per_s", "tpot_ms", "itl_ms", "input_tokens", "output_tokens", "requests_completed")
+        statistics_of = (VALUE, "mean", "median", VALUE, VALUE, VALUE)
+        figures = [block.value(*each) for each in zip(names, statistics_of, strict=True)]
+        if None in figures or not figures[-1]:
+            continue
+        rate, tpot, gap, inputs, outputs, requests = (float(each or 0) for each in figures)
+        seen = Decoding(rate, tpot, gap, inputs / requests, outputs / requests)
+        found.append(judge_device(limit, run.study.hardware.accelerator, seen))
+    return max(found, key=lambda saw: saw.level, default=judge_device(limit, "", None))
 
 
 def _served(block: Block, run: Run, how: Serving) -> RoundServed | None:
@@ -82,10 +100,11 @@ _FAILED = {"suspect": suspect, "invalid": invalid}
 
 
 def _checks(run: Run) -> list[dict[str, Any]]:
-    """A row of `schemas.CHECKS` for each run rule and for the physical limit, without study, run_id and workload."""
-    limit = CHECKS.get("above_physical_limit")
+    """A row of `schemas.CHECKS` for each run rule, the physical limit and the device; without study, run, workload."""
+    limit = limit_of_recorded(run)
     found = [(rule.name, _saw(rule, run), rule.action) for rule in RUN_RULES]
-    found.append((limit.name, judge(limit_of_recorded(run)), limit.action))
+    for name, saw in (("above_physical_limit", judge(limit)), ("device_speed", device_of_recorded(run, limit))):
+        found.append((name, saw, CHECKS.get(name).action))
     return [
         {"check": name, "level": saw.level, "saw": saw.text, "action": action if saw.level in _FAILED else None}
         for name, saw, action in found

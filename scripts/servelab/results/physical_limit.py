@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
 from typing import Any
@@ -34,6 +34,19 @@ Arguments = Mapping[str, ArgumentValue]
 
 
 @dataclass(frozen=True)
+class DecodeStep:
+    """The work of one decode step of a dense model in 16 bits on one device."""
+
+    accelerator: str
+    rates: DeviceRates
+    weight_bytes: float
+    kv_bytes: float
+    """Of a token of context."""
+    operations: float
+    """Of a sequence, without attention."""
+
+
+@dataclass(frozen=True)
 class PhysicalLimit:
     """The limit of a run, mean over its rounds; None where model or device are not known."""
 
@@ -51,6 +64,8 @@ class PhysicalLimit:
     """Whether the device's rates were measured by a kernel, which is no law."""
     noise_percent: float = 0.0
     """Noise of measured rates."""
+    step: DecodeStep | None = None
+    """None where more than the memory's bandwidth sets the time of a step."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -162,7 +177,21 @@ def limit_of_run(spec: RunSpec, status: RunStatus, data: RunData) -> PhysicalLim
             tokens = counted.tokens - counted.output_tokens, counted.output_tokens
             rounds.append(RoundServed(found or _outputs_only(requests, how), *tokens, counted.duration_s))
     remarks = how.remarks if prompts else (*how.remarks, "prompts may have come from a cache and do not count")
-    return limit_of(status.work, rates, spec.hardware.count, how.formats, rounds, remarks)
+    limit = limit_of(status.work, rates, spec.hardware.count, how.formats, rounds, remarks)
+    return replace(limit, step=decode_step(status.work, name, rates, spec.hardware.count, how.formats))
+
+
+def decode_step(
+    work: ModelWork, accelerator: str, rates: DeviceRates, count: int, formats: Formats
+) -> DecodeStep | None:
+    """The work of a step; None where experts, several devices, narrow weights or drafts take time of their own."""
+    if rates.is_measured or count > 1 or work.experts or work.window_layers or formats.kv_bytes is None:
+        return None
+    if formats.tokens_per_pass != 1 or min(work.bits, formats.weight_bits or 16) < 16:
+        return None
+    kv_bytes = formats.kv_bytes * work.kv_values * work.full_layers
+    operations = 2 * (work.active_parameters + work.head_parameters)
+    return DecodeStep(accelerator, rates, work.body_bytes + work.head_bytes, kv_bytes, operations)
 
 
 def _served(requests: RecordArray, how: Serving, spec: RunSpec) -> Served | None:
