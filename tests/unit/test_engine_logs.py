@@ -89,8 +89,50 @@ HELD = (
         ("sglang", "[2025-11-06 16:55:24] Ignore import error when loading x: No module named 'x'", "result", None),
         ("vllm", "Dumping input data for V1 engine with config: unsupported, no space left on device", "result", None),
         ("mindie", "ImportError: libascendcl.so: cannot open shared object file", "environment", "environment"),
+        ("vllm", "KeyError: 'getpwuid(): uid not found: 1000'", "environment", "environment"),
+        ("vllm", "OSError: [Errno 116] Stale file handle: '/root/.triton/cache/x.so'", "environment", "environment"),
+        ("vllm", "OSError: [Errno 12] Cannot allocate memory: no memory", "result", "out_of_memory"),
+        ("vllm", "OSError: /m does not appear to have a file named config.json", "environment", "missing_model"),
+        ("vllm", "RuntimeError: No HIP GPUs are available", "environment", "environment"),
+        ("vllm", "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:1')", "environment", "port"),
+        (
+            "vllm",
+            "vllm serve: error: the following arguments are required: model_tag",
+            "result",
+            "unsupported_argument",
+        ),
+        ("sglang", "RuntimeError: CUDA error: invalid argument", "result", "crashed"),
+        ("llama.cpp", "error loading model: missing tensor 'blk.0.ssm_dt.bias'", "environment", "environment"),
+        ("llama.cpp", "Illegal instruction (core dumped)", "environment", "environment"),
     ],
 )
 def test_faults_of_a_node_are_told_from_results(engine, line, kind, reason):
     why = ENGINES.get(engine).explain_failure([line])
     assert (why.kind, why.reason) == (kind, reason), why.message
+
+
+def test_general_fault_is_explained_by_a_special_one_of_another_line():
+    banner = "ERROR: This container was built for NVIDIA Driver Release 580.65 or later, but"
+    why = ENGINES.get("tensorrt-llm").explain_failure([banner, "", "RuntimeError: No CUDA GPUs are available"])
+    assert banner in why.message and "driver" in why.remedy
+
+
+OUTER = [
+    "Aug 19 18:34:30 box vllm[8707]: ",
+    "server-1  | ",
+    "2026-03-01T10:00:00.123Z stderr F ",
+    "2026-03-01 10:00:00,5 - INFO - ",
+]
+
+
+@pytest.mark.parametrize("outer", ["", *OUTER])
+def test_log_that_another_program_passes_on_is_explained(outer):
+    frame = ['  File "linear.py", line 1, in load', "    assert loaded.shape == data.shape", "    ^^^^^^^^^^^^"]
+    said = ["EngineCore failed to start.", "Traceback (most recent call last):", *frame, "AssertionError"]
+    log = [
+        f"{outer}(APIServer pid=1) (EngineCore_DP0 pid=6) ERROR 02-06 16:34:06 [core.py:936] {line}" for line in said
+    ]
+    why = ENGINES.get("vllm").explain_failure(
+        [*log, f"{outer}(APIServer pid=1) RuntimeError: Engine core failed to start."]
+    )
+    assert why.message == "AssertionError: assert loaded.shape == data.shape"

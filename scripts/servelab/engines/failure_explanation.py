@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from servelab.engines.failure_signs import COLLECTIVES, COMMON, FAULTS, HANG, HELD_BY_OTHERS, KILLED, Kind, Sign
 
-_MOST_LINES, _MOST_MESSAGE = 12, 600
-_MORE = 3
+_MOST_LINES, _MOST_MESSAGE, _MOST_OF_LINE = 12, 600, 250
+_MORE = 5
 """Lines below an exception, or after another line with a sign, that belong to its message."""
 _MOST_CAUSES, _MOST_PLAIN = 200, 3000
 """Exceptions that are looked at, and other lines at each end of the log."""
@@ -32,19 +32,26 @@ _NOISE = re.compile(
     r"|^=== |^usage: |^Dumping \w+ |^Scheduler(Output|Stats)\(|further information visit"
 )
 _LAUNCHER = re.compile(
-    r"^\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)", re.IGNORECASE
+    r"^(\w{3} [ \d]\d [\d:]{8} \S+ [\w.@-]+\[\d+\]: |[\w.-]+ +\| |[\d-]{10}T[\d:.]+Z (std(out|err) [FP] )?)?"
+    r"\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)?",
+    re.IGNORECASE,
 )
-"""Begins lines that torchrun, PyTorch or mpirun passes on."""
+"""Begins lines that the journal, Compose or Kubernetes passes on, then torchrun, PyTorch or mpirun."""
+_OUTER = re.compile(
+    r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?( -)?( \S+ -)? \[?INFO\]?:?( -)? ?([\[(][A-Za-z]+[\])] )?", re.IGNORECASE
+)
+"""Begins each line of a log that another program wrote at one level."""
 _LEVEL = re.compile(r"^\[(ERROR|CRITICAL|FATAL|E)\] ?(\w+\(\d+,[^)]*\):\S+ )?(\[\S+:\d+\]\d* ?)?", re.IGNORECASE)
 """Begins lines of Ascend's libraries."""
-_TAG = re.compile(r"\(([^()]+) pid=\d+\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
+_TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
 """The process in a line's prefix."""
 _WRAPPER = re.compile(
-    r"engine ?core (initialization failed|failed to start|encountered)|EngineDeadError|sigquit|SystemExit"
+    r"engine ?(core|process) (initialization failed|failed to start|encountered)|EngineDeadError|sigquit|SystemExit"
     r"|executor worker (returned error|initialization error)|workerproc (initialization failed|hit an exception)"
     r"|output_handler failed|^Daemon is killing|^Killed$|failed to init (model instance|endpoint|server|engine|infer)"
     r"|exiting due to|hit an exception: traceback|LLMInferEngine failed|initialize modelbackends_ failed"
-    r"|failed to load model\b(?!.*(magic|corrupt))|warmup error|^(EOFError|BrokenPipeError|Connection\w*Error|zmq\.)"
+    r"|failed to load model\b(?!.*(magic|corrupt))|warmup error"
+    r"|^(EOFError|BrokenPipeError|Connection\w*Error|zmq\.)(?!.*already in use)"
     r"|failed core proc|^Process \S+:$|^subprocess\.CalledProcessError|failed to initialize executor|is dead\b"
     r"|MPI(RuntimeError|SessionAbort)|cancelled ?error|failed to (create_context|init speculative)"
     r"|died unexpectedly|^exit code|^RuntimeError: (cancelled|executor failed)|gloo.*connection (closed|reset)",
@@ -55,6 +62,8 @@ _EXCEPTION = re.compile(
     r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|Exception)\b(:|$)"
 )
 _FRAME, _CODE = re.compile(r'^\s*File "'), re.compile(r"^\s{4,}\S")
+_BARE = re.compile(r"^[\w.]+(Error|Exception):?$")
+_LOUD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|\[E\]")
 _ENDS_MESSAGE = re.compile(r"^(traceback|the above exception|during handling|process \S+:|$)", re.IGNORECASE)
 _ERROR = re.compile(
     r"error\b|exception\b|fatal|fail|abort|segmentation|core dumped|assert|exit code|terminated", re.IGNORECASE
@@ -82,9 +91,12 @@ class Explanation:
 
 def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) -> Explanation:
     """Explains a failure by the engine's `own` signs and the common ones; `prefix` comes before a line's text."""
-    read = list(_read(log, prefix))
-    said = [(tag, text) for tag, text, harmless in read if not harmless and text.strip()]
-    exceptions = _exceptions([(tag, text) for tag, text, harmless in read if not harmless])
+    lines = list(log)
+    if all(_OUTER.match(line) for line in lines if line.strip()):
+        lines = [_OUTER.sub("", line, count=1) for line in lines]
+    read = list(_read(lines, prefix))
+    said = [(tag, text) for tag, text, level in read if level and text.strip()]
+    exceptions = _exceptions([(tag, text) for tag, text, level in read if level])
     causes = [message for message in exceptions if not _WRAPPER.search(message[0])][:_MOST_CAUSES]
     plain = [message for message in _plain(said) if not _WRAPPER.search(message[0])]
     signs = (*FAULTS, *own, *COMMON)
@@ -94,6 +106,8 @@ def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) ->
         or _first(signs, [message[:1] for message in plain if not _EXCEPTION.match(message[0])])
     )
     if found:
+        if found[0].general:
+            found = _first(FAULTS, [message[:1] for message in plain]) or found
         errors = [message for message in plain if _ERROR.search(message[0])]
         return _explained(*found, [*causes, *errors], plain)
     if causes:
@@ -101,7 +115,8 @@ def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) ->
     everything = _plain(said)
     if found := _first([KILLED], [message[:1] for message in everything]):
         return _explained(*found, everything, everything)
-    errors = [message for message in plain if _ERROR.search(message[0])]
+    loud = {text for _, text, level in read if level == "error" and not _ENDS_MESSAGE.match(text)}
+    errors = [message for message in plain if _ERROR.search(message[0])] or [each for each in plain if each[0] in loud]
     if found := _first([HANG], [[text] for _, text, _ in read]):
         return _explained(*found, errors, [])
     if errors:
@@ -112,19 +127,26 @@ def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) ->
     return Explanation("result", None, _joined(last[0]) if last else "", _shown(last))
 
 
-def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, str, bool]]:
-    """(process, text, whether it says nothing of a failure) of each line; calls in tracebacks are left out."""
-    in_frame = False
+def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
+    """(process, text, level) of each line: `error`, `unknown`, or nothing if it says nothing of a failure.
+
+    Calls in tracebacks are left out; an exception without a text gets the code that raised it.
+    """
+    in_frame, code = False, ""
     for line in log:
         passed_on = _LAUNCHER.sub("", line.rstrip())
         text = _LEVEL.sub("", prefix.sub("", passed_on))
         in_frame = bool(_FRAME.match(text) or (in_frame and _CODE.match(text)))
         if in_frame:
+            code = code if set(text) <= set(" ^~") else text.strip()
             continue
-        found = _TAG.search(line[: len(line.rstrip()) - len(text)])
-        tag = next(filter(None, found.groups()), "") if found else ""
+        if _BARE.match(text.strip()) and code:
+            text, passed_on = f"{text}: {code}", f"{passed_on}: {code}"
         before = passed_on[: len(passed_on) - len(text)]
-        yield tag, text, bool(_HARMLESS.search(before) or _NOISE.search(passed_on) or _NOISE.search(text))
+        found = _TAG.findall(line[: line.rfind(before) + len(before)])
+        tag = next(filter(None, found[-1]), "") if found else ""
+        harmless = _HARMLESS.search(before) or _NOISE.search(passed_on) or _NOISE.search(text)
+        yield tag, text, "" if harmless else "error" if _LOUD.search(before) else "unknown"
 
 
 def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
@@ -172,8 +194,8 @@ def _explained(sign: Sign, message: Message, others: Sequence[Message], plain: S
     if len(message) == 1:
         message = next((each for each in plain if each[0] == message[0]), message)
     showing = next((line for line in message if sign.pattern.search(line)), message[0])
-    alike = [[line] for each in others for line in each if sign.pattern.search(line)]
-    text = _joined([showing, *message, *(line for each in alike[:4] for line in each)])
+    alike = [[line] for each in (*others, *plain) for line in each if sign.pattern.search(line)]
+    text = _joined([showing, *message, *dict.fromkeys(line for each in alike for line in each)])
     return Explanation(
         kind=sign.kind,
         reason=sign.reason,
@@ -197,7 +219,7 @@ def _held_by_others(line: str) -> bool:
 
 
 def _joined(message: Message) -> str:
-    return " ".join(dict.fromkeys(line.strip() for line in message))[:_MOST_MESSAGE]
+    return " ".join(dict.fromkeys(line.strip()[:_MOST_OF_LINE] for line in message))[:_MOST_MESSAGE]
 
 
 def _shown(messages: Iterable[Message]) -> list[str]:

@@ -25,6 +25,8 @@ class Sign:
     remedy: str = ""
     weak: bool = False
     """Whether it may also follow from another process's failure; it then counts only where no other cause is found."""
+    general: bool = False
+    """Whether a fault of another line explains it better."""
 
 
 def signs(reason: str, *patterns: str) -> list[Sign]:
