@@ -58,7 +58,7 @@ def faults(path: Path, limits: Limits = LIMITS) -> list[str]:
 
 NAMES = """../evil /etc/evil a/../../evil a/./b a//b C:/evil a\\b a:stream CON aux.txt a/nul.md a./b readme.MD
 Results/x README.md/x results \uff0e\uff0e/evil results/runs ﬁle/../x a\u202eb a\u200bb e\u0301"""
-ODD_NAMES = [*NAMES.split(), "a /b", "a\nb", "x" * 300, "/".join("a" * 40)]
+ODD_NAMES = [*NAMES.split(), "a /b", "a\nb", "x" * 300, "/".join("a" * 200)]
 
 
 def damaged(folder: Path) -> Iterator[tuple[str, Path, Limits]]:

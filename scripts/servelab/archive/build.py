@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -19,6 +19,7 @@ from servelab.archive.redaction import Redactor, refuse_secrets
 from servelab.archive.verify import recompute
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
+from servelab.core.identity import file_sha256
 from servelab.core.seal import resealed
 
 BLOCK_BYTES = 1 << 20
@@ -62,12 +63,12 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
             replacing(output) as temporary,
             zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as zipped,
         ):
-            answer = f"{RESULTS}/{contents.search}/recommended.json"
-            files = _Files(redactor, Path(scratch), zipped, answer)
+            files = _Files(redactor, Path(scratch), zipped)
             for name in sorted(contents.files, key=lambda name: (_is_status(name), name)):  # a status seals its run
                 files.add(name, contents.files[name])
             if source.diff:
-                files.make(DIFF, source.diff)
+                (Path(scratch) / DIFF).write_bytes(source.diff)
+                files.add(DIFF, Path(scratch) / DIFF)
             manifest = Manifest(
                 study=contents.search.split("/")[1],
                 title=redactor.text(contents.title),
@@ -78,7 +79,7 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
                 omitted=dict(sorted(contents.omitted.items())),
                 members=files.members,
             )
-            files.make(README, readme(manifest, files.kept).encode())
+            files.make(README, readme(manifest, files.answer).encode())
             files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest))))
             manifest = manifest.model_copy(update={"members": dict(sorted(files.members.items()))})
             files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
@@ -90,65 +91,57 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
 class _Files:
     """Files that go into a zip by their names, redacted where that is needed."""
 
-    def __init__(self, redactor: Redactor, scratch: Path, zipped: zipfile.ZipFile, kept: str) -> None:
+    def __init__(self, redactor: Redactor, scratch: Path, zipped: zipfile.ZipFile) -> None:
         self.members: dict[str, Member] = {}
-        self.kept = scratch / "none"
-        """The redacted file of the name `kept`, if it was added."""
-        self._redactor, self._scratch, self._zipped, self._keep = redactor, scratch, zipped, kept
+        self.answer = scratch / "recommended.json"
+        """The study's answer, redacted, if it was added."""
+        self._redactor, self._scratch, self._zipped = redactor, scratch, zipped
 
     def make(self, name: str, content: bytes) -> None:
-        """Adds a file with this content."""
-        path = self._scratch / f"made-{len(self.members)}{Path(name).suffix}"
+        """Adds a file with this content, made of what is redacted."""
+        path = self._scratch / "made"
         path.write_bytes(content)
-        self.add(name, path, is_redacted=name != DIFF)
+        self._store(name, path, is_redacted=True)
 
-    def add(self, name: str, origin: Path, *, is_redacted: bool = False) -> None:
-        """Adds a file, redacted if it is not yet."""
+    def add(self, name: str, origin: Path) -> None:
+        """Adds a file, redacted."""
         if not origin.is_file():
             raise ServelabError(f"{origin}: missing, but belongs into the archive")
-        path = origin
-        if not is_redacted:
-            try:
-                path = self._redactor.member(name, origin, self._scratch / f"{len(self.members)}{origin.suffix}")
-            except pa.ArrowException as error:
-                raise ServelabError(f"{origin}: not a readable Parquet file: {error}") from None
-            refuse_secrets(name, path)
+        try:
+            path = self._redactor.member(name, origin, self._scratch / f"redacted{origin.suffix}")
+        except pa.ArrowException as error:
+            raise ServelabError(f"{origin}: not a readable Parquet file: {error}") from None
+        refuse_secrets(name, path)
         if _is_status(name):
             path = self._resealed(name, path)
-        if name == self._keep:
-            self.kept = path
-        digest, size = self._store(name, path)
-        self.members[name] = Member(sha256=digest, size_bytes=size, redacted=path != origin)
-        if path.parent == self._scratch and path != self.kept:
-            path.unlink()
+        self._store(name, path, is_redacted=path != origin)
+        if name.startswith(RESULTS) and origin.name == self.answer.name:
+            shutil.copyfile(path, self.answer)
 
-    def _store(self, name: str, path: Path) -> tuple[str, int]:
-        """Puts a file into the zip; its sha256 and size."""
-        digest, size = hashlib.sha256(), 0
+    def _store(self, name: str, path: Path, *, is_redacted: bool) -> None:
+        """Puts a file into the zip, and among the members."""
         entry = zipfile.ZipInfo(name)  # of one date, so that the same content gives the same bytes
         entry.compress_type = zipfile.ZIP_DEFLATED
         entry.external_attr = (stat.S_IFREG | 0o644) << 16
         big = path.stat().st_size >= zipfile.ZIP64_LIMIT
         with path.open("rb") as file, self._zipped.open(entry, "w", force_zip64=big) as output:
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
-                size += output.write(block)
-        return digest.hexdigest(), size
+            shutil.copyfileobj(file, output, BLOCK_BYTES)
+        size = path.stat().st_size
+        self.members[name] = Member(sha256=file_sha256(path), size_bytes=size, redacted=is_redacted)
 
     def _resealed(self, name: str, path: Path) -> Path:
         """A run's status with the digests of its redacted files; the file itself if there are none."""
+        status = json.loads(path.read_bytes())
         folder = name.removesuffix("status.json")
-        redacted = {
-            other.removeprefix(folder): (each.sha256, each.size_bytes)
-            for other, each in self.members.items()
-            if other.startswith(folder) and each.redacted
+        members = {
+            sealed: self.members.get(f"{folder}{sealed}") for sealed in (status.get("seal") or {}).get("files", ())
         }
-        status = json.loads(path.read_bytes()) if redacted else {}
-        if not status.get("seal"):
+        redacted = {
+            sealed: (each.sha256, each.size_bytes) for sealed, each in members.items() if each and each.redacted
+        }
+        if not redacted:
             return path
-        sealed = {other: each for other, each in redacted.items() if other in status["seal"]["files"]}
-        made = self._scratch / f"resealed-{len(self.members)}.json"
-        write_json(made, resealed(status, sealed))
+        write_json(made := self._scratch / "resealed.json", resealed(status, redacted))
         return made
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servelab.archive.layout import CODE, LIVE, RESULTS, WORKFLOW, files_below
-from servelab.archive.records import log_faults, read_json, referenced_runs, run_faults, workload_faults
+from servelab.archive.records import faults_of_workload, log_faults, read_json, referenced_runs, run_faults
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.yaml_file import read_yaml
@@ -22,8 +22,6 @@ from servelab.study.recorded.study import LOGS, load_recorded
 
 OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0-1.0", "MIT", "ODC-By-1.0"}
 """Licences (SPDX) under which a data set's prompts may be redistributed."""
-MOST_REQUESTS_BYTES = 256 * 2**20
-"""Larger requests of a workload are omitted; their hash and how to make them stay."""
 CITATION = "CITATION.cff"
 _NOT_SOURCE = re.compile(r"\..*|results|__pycache__|.*\.egg-info")
 _OF_BOTH_KINDS = (
@@ -144,28 +142,28 @@ def _live(root: Path, results: Path, search: str, source: WorkflowSource) -> Con
     own, faults = _own_files(results, search, stage_names(project.study))
     runs = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
     faults += [fault for run_id in runs for fault in run_faults(results, run_id)]
+    contents = Contents(project.study.title, "", search, _named(RESULTS, results, own), faults=faults)
+    folders = [results / "runs" / run_id for run_id in runs]
+    workloads = {content_id(read_json(folder / "spec.json")["workload"]) for folder in folders if not faults}
+    for folder in [results / "workloads" / each for each in sorted(workloads)]:
+        faults += [f"{folder}/{fault}" for fault in faults_of_workload(folder)]
+        made = [path for name in ("workload.json", "requests.parquet") if (path := folder / name).exists()]
+        contents.files |= _named(RESULTS, results, made)
     if faults:
-        return Contents(project.study.title, "", search, {}, faults=faults)
-    specs = [read_json(results / "runs" / run_id / "spec.json") for run_id in runs]
-    workloads = sorted({content_id(spec["workload"]) for spec in specs})
-    folders = [results / "workloads" / each for each in workloads]
-    faults += [fault for folder in folders for fault in workload_faults(folder)]
+        return contents
     planned = referenced_runs(path for path in own if path.name == "plan.json")
     if not planned:
         raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
-    date = max(RunStatus.read(results / "runs" / run_id / "status.json").finished_at[:10] for run_id in planned)
-    contents = Contents(project.study.title, date, search, _below(results, own), faults=faults)
-    contents.files |= _below(results, (file for run_id in runs for file in files_below(results / "runs" / run_id)))
-    of_workloads = (folder / name for folder in folders for name in ("workload.json", "requests.parquet"))
-    contents.files |= _below(results, filter(Path.exists, of_workloads))
+    ended = (RunStatus.read(results / "runs" / run_id / "status.json").finished_at for run_id in planned)
+    contents.date = max(ended)[:10]
+    contents.files |= _named(RESULTS, results, (file for folder in folders for file in files_below(folder)))
     settings = [project.file, root / "config/workloads.yaml", root / "config/datasets.yaml"]
-    settings += sorted({project.lock(alias) for alias in project.study.engines})
+    settings += [project.lock(alias) for alias in project.study.engines]
     settings += [project.client_lock] if project.client_lock else []
-    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in settings}
-    manifests = (RunManifest.read(results / "runs" / run_id / "manifest.json") for run_id in runs)
+    contents.files |= _named(WORKFLOW, root, settings)
+    manifests = (RunManifest.read(folder / "manifest.json") for folder in folders)
     contents.nodes = {each.placement.batch.node for each in manifests if each.placement and each.placement.batch.node}
-    if not faults:
-        _leave_out_requests(project, results, workloads, contents)
+    _leave_out_requests(project, results, workloads, contents)
     return contents
 
 
@@ -177,9 +175,8 @@ def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) ->
     own, faults = _own_files(results, search, study.stage_names)
     plans = [path for path in own if path.name == "plan.json"]
     faults += [fault for logs in (folder / LOGS, results / search / LOGS) for fault in log_faults(plans, logs)]
-    contents = Contents(study.title, source.date, search, _below(results, own), faults=faults)
-    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in files_below(folder)}
-    return contents
+    files = _named(RESULTS, results, own) | _named(WORKFLOW, root, files_below(folder))
+    return Contents(study.title, source.date, search, files, faults=faults)
 
 
 def _own_files(results: Path, search: str, stages: Iterable[str]) -> tuple[list[Path], list[str]]:
@@ -194,28 +191,23 @@ def _own_files(results: Path, search: str, stages: Iterable[str]) -> tuple[list[
     return sorted(visible), [f"{path}: missing" for path in needed if not path.exists()]
 
 
-def _below(results: Path, paths: Iterable[Path]) -> dict[str, Path]:
-    return {f"{RESULTS}/{path.relative_to(results).as_posix()}": path for path in paths}
+def _named(top: str, root: Path, paths: Iterable[Path]) -> dict[str, Path]:
+    """Files below `root` by their names in the archive, below `top`."""
+    return {f"{top}/{path.relative_to(root).as_posix()}": path for path in paths}
 
 
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
-    """Omits requests that may not be redistributed or are too large."""
+    """Omits requests that may not be redistributed."""
     datasets = {
         workload_id(project.workload_spec(name)): project.datasets[made_from]
         for name in project.study.workloads
         if (made_from := project.workloads[name].dataset)
     }
-    for workload in workloads:
+    for workload in sorted(workloads):
         name, dataset = f"{RESULTS}/workloads/{workload}/requests.parquet", datasets.get(workload)
-        requests = contents.files.get(name)
-        if dataset is not None and dataset.license not in OPEN_LICENSES:
-            why = f"its prompts are from {dataset.title}, under {dataset.license}"
-        elif requests is None:
-            why = "it was not there"
-        elif (size := requests.stat().st_size) > MOST_REQUESTS_BYTES:
-            why = f"it has {size:,} bytes"
-        else:
-            continue
-        contents.files.pop(name, None)
-        described = read_json(results / "workloads" / workload / "workload.json")
-        contents.omitted[name] = f"{why}; its sha256 is {described['requests_sha256']}"
+        closed = dataset if dataset and dataset.license not in OPEN_LICENSES else None
+        if closed or name not in contents.files:
+            why = f"its prompts are from {closed.title}, under {closed.license}" if closed else "it was not there"
+            contents.files.pop(name, None)
+            described = read_json(results / "workloads" / workload / "workload.json")
+            contents.omitted[name] = f"{why}; its sha256 is {described['requests_sha256']}"

@@ -100,16 +100,14 @@ def files_below(folder: Path) -> list[Path]:
 def _member_faults(manifest: Manifest, folder: Path) -> Iterator[str]:
     there = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
     del there[MANIFEST]
-    missing = sorted(manifest.members.keys() - there.keys())
-    yield from (f"{shown(name)}: is in the manifest, but not in the archive" for name in missing)
+    for name in sorted(manifest.members.keys() - there.keys()):
+        yield f"{shown(name)}: is in the manifest, but not in the archive"
     for name, path in there.items():
         listed = manifest.members.get(name)
         if listed is None:
             yield f"{name}: is not in the manifest"
-        elif (found := file_sha256(path)) != listed.sha256:
-            yield f"{name}: its sha256 is {found}, the manifest says {listed.sha256}"
-        elif path.stat().st_size != listed.size_bytes:
-            yield f"{name}: its size is not that of the manifest"
+        elif (path.stat().st_size, file_sha256(path)) != (listed.size_bytes, listed.sha256):
+            yield f"{name}: has not the size and sha256 that the manifest lists"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servelab.core.credentials import leaves
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, file_sha256
 from servelab.core.run_spec import RunSpec
@@ -30,17 +31,14 @@ _TABLES = {
 }
 
 
-def referenced_runs(files: Iterable[Path]) -> dict[str, Path]:
-    """All runs that these JSON and Parquet files name in keys and columns like `run_id`, each with the first file.
+def referenced_runs(files: Iterable[Path]) -> list[str]:
+    """All runs that these JSON and Parquet files name in keys and columns like `run_id`, each once.
 
     An unreadable file is a `ServelabError`.
     """
-    found: dict[str, Path] = {}
-    for file in files:
-        for key, value in _texts("", read_json(file) if file.suffix == ".json" else _columns(file)):
-            if _KEY.search(key) and _ID.fullmatch(value):
-                found.setdefault(value, file)
-    return found
+    contents = (read_json(file) if file.suffix == ".json" else _columns(file) for file in files)
+    texts = ((key, value) for content in contents for _, key, value in leaves(content) if isinstance(value, str))
+    return list(dict.fromkeys(value for key, value in texts if _KEY.search(key) and _ID.fullmatch(value)))
 
 
 def read_json(path: Path) -> Any:
@@ -55,48 +53,29 @@ def read_json(path: Path) -> Any:
 
 def _columns(file: Path) -> dict[str, list[Any]]:
     try:
-        names = [name for name in pq.read_schema(file).names if _KEY.search(name)]
-        columns = read_arrow(file, names).columns
+        table = read_arrow(file, [name for name in pq.read_schema(file).names if _KEY.search(name)])
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None
-    pairs = zip(names, columns, strict=True)
-    return {name: (each if pa.types.is_list(each.type) else each.unique()).to_pylist() for name, each in pairs}
-
-
-def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Each text of plain data, with its key."""
-    if isinstance(value, dict):
-        for name, part in value.items():
-            yield from _texts(str(name), part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts(key, part)
-    elif isinstance(value, str):
-        yield key, value
+    columns = zip(table.column_names, table.columns, strict=True)
+    return {name: (each if pa.types.is_list(each.type) else each.unique()).to_pylist() for name, each in columns}
 
 
 def run_faults(results: Path, run_id: str) -> list[str]:
     """A line per fault of a run and of the requests that it was sent, beginning with the file."""
     folder = results / "runs" / run_id
-    faults = faults_of_run(folder) or _faults_of_sent(folder, results / "workloads")
-    return [f"{folder}/{fault}" for fault in faults] if folder.is_dir() else [f"{folder}: missing"]
-
-
-def workload_faults(folder: Path) -> list[str]:
-    """The same of a workload."""
-    return [f"{folder}/{fault}" for fault in faults_of_workload(folder)]
+    if not folder.is_dir():
+        return [f"{folder}: missing"]
+    return [f"{folder}/{fault}" for fault in faults_of_run(folder) or _faults_of_sent(folder, results / "workloads")]
 
 
 def log_faults(plans: Iterable[Path], logs: Path) -> Iterator[str]:
     """Logs of a recorded study that differ from those its plans were made from."""
-    for plan in plans:
-        for candidate in json.loads(plan.read_bytes())["candidates"]:
-            for run in candidate["runs"]:
-                for name, sha256 in run["spec"]["logs"].items():
-                    if not (logs / name).is_file():
-                        yield f"{logs / name}: missing"
-                    elif file_sha256(logs / name) != sha256:
-                        yield f"{logs / name}: was changed since {plan} was made"
+    runs = (run for plan in plans for each in read_json(plan)["candidates"] for run in each["runs"])
+    for name, sha256 in (item for run in runs for item in run["spec"]["logs"].items()):
+        if not (logs / name).is_file():
+            yield f"{logs / name}: missing"
+        elif file_sha256(logs / name) != sha256:
+            yield f"{logs / name}: was changed since its plan was made"
 
 
 def faults_of_run(folder: Path) -> list[str]:
@@ -128,11 +107,8 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
     except ServelabError as error:
         yield str(error).removeprefix(f"{folder}/")
         return
-    if (found := content_id(read_json(folder / "spec.json"))) != folder.name:
-        yield f"spec.json: is the specification of run {found}"
-    for name, said in (("status.json", status.run_id), ("manifest.json", manifest.run_id)):
-        if said != folder.name:
-            yield f"{name}: is of run {said}"
+    if manifest.run_id != folder.name:
+        yield f"manifest.json: is of run {manifest.run_id}"
     searched = spec.capacity is not None and bool(status.steps)
     needed = ("requests.parquet", "steps.parquet") if searched else ("requests.parquet",)
     tables = {name: schema for name, schema in _TABLES.items() if name in needed or (folder / name).exists()}

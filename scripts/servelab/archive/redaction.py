@@ -18,7 +18,7 @@ import json
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import psutil
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import BasePlugin
 
-from servelab.archive.redacted_files import changed_file, changed_json, texts_of
+from servelab.archive.redacted_files import changed_file, changed_json
 from servelab.core.credentials import (
     BREAK,
     HASH_IN_LOCK,
@@ -44,7 +44,7 @@ PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host",
 HOME, PROJECT = "/redacted-home", "/redacted-project"
 
 _STAYS = re.compile(
-    r"results/(?:runs/[^/]+/(?:spec\.json|signed\.json(?:\.sig)?)|workloads/.*|recorded/[^/]+/logs/.*"
+    r"results/(?:runs/[^/]+/spec\.json|workloads/.*|recorded/[^/]+/logs/.*"
     r"|(?:studies|recorded)/[^/]+/stages/[^/]+/plan\.json)"
     r"|workflow/(?:(?!config/).*|config/recorded/[^/]+/logs/.*)",
     re.DOTALL,
@@ -173,21 +173,20 @@ class Redactor:
         """
         is_prompts = source.suffix == ".parquet"
 
-        def has_form(text: str, key: str = "") -> bool:
-            if is_prompts:
-                return False
+        def has_any(text: str, key: str = "") -> bool:
+            if is_prompts or self._certain(text) != text:
+                return self._certain(text) != text
             return is_secret(key, text) or (has_credential(text) if is_code else without_credentials(text) != text)
 
-        def has_any(text: str, key: str = "") -> bool:
-            return self._certain(text) != text or has_form(text, key)
-
-        for place, key, text in texts_of(source):
+        def refused(place: str, key: str, text: str) -> str:
             if has_any(text, key):
-                lines = enumerate((f"{line}\n" for line in text.split("\n")), 1)
-                place = place or next((f"line {number}" for number, line in lines if has_any(line)), "several lines")
-                what = "has a credential" + ("" if has_form(text, key) else ", a proxy or a folder of this machine")
+                lines = (f"line {number}" for number, line in enumerate(text.split("\n"), 1) if has_any(f"{line}\n"))
+                what = "has a credential, or a proxy or a folder of this machine, which must not be archived"
                 fix = "it is part of what was measured and cannot be redacted; remove it where it comes from"
-                raise ServelabError(f"{source}: {place}: {what}, which must not be archived; {fix}")
+                raise ServelabError(f"{source}: {place or next(lines, 'several lines')}: {what}; {fix}")
+            return text
+
+        changed_file(source, Path(os.devnull), refused)
 
     def _certain(self, text: str) -> str:
         return self._folders(self._exact(text))
@@ -322,20 +321,15 @@ def rules() -> tuple[BasePlugin, ...]:
 
 def refuse_secrets(name: str, path: Path) -> None:
     """`ServelabError` with place and rule if a redacted member has a secret. Prompts of a workload are not read."""
-    if name.startswith("results/workloads/") and path.suffix == ".parquet":
-        return
-    for place, text in _lines(path):
-        if HASH_IN_LOCK.fullmatch(text.rstrip("\n")):
-            continue
-        for rule in rules():
-            if any(rule.analyze_string(text)):
-                what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets), which must not be archived"
-                raise ServelabError(f"{name}: {place}: {what}; remove it from the file below the project's folder")
 
+    def refused(place: str, key: str, text: str) -> str:
+        for number, line in enumerate(text.split("\n"), 1):
+            for rule in rules() if not HASH_IN_LOCK.fullmatch(line) else ():
+                if any(rule.analyze_string(f'"{key}": "{line}"' if key else line)):
+                    what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets)"
+                    fix = "which must not be archived; remove it from the file below the project's folder"
+                    raise ServelabError(f"{name}: {place or f'line {number}'}: {what}, {fix}")
+        return text
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    if path.suffix == ".parquet":
-        yield from ((place, text) for place, _, text in texts_of(path))
-        return
-    with path.open("rb") as file:
-        yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))
+    if not (name.startswith("results/workloads/") and path.suffix == ".parquet"):
+        changed_file(path, Path(os.devnull), refused)

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature, opened
-from servelab.archive.unpack import reading
+from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature, files_below, opened
 from servelab.archive.verify import verified
 from servelab.core.errors import ServelabError
 from servelab.core.files import move_folder
@@ -45,15 +44,11 @@ def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path
     Raises `ServelabError` with the reasons, before anything is written, if it does not verify; otherwise as
     `restore_unpacked`.
     """
-    with reading(str(path)):
-        sha256 = file_sha256(path)
     signature = check_signature(path, allowed_signers)
     results.mkdir(parents=True, exist_ok=True)
     with verified(path, code, results) as (found, folder):
         _refuse(f"{path}: does not verify", [*signature.faults, *found.faults])
-        if file_sha256(path) != sha256:
-            raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
-        origin = {"archive": path.name, "archive_sha256": sha256, "study": found.manifest.study}
+        origin = {"archive": path.name, "archive_sha256": file_sha256(path), "study": found.manifest.study}
         return restore_unpacked(folder, found.manifest, origin, signature, results)
 
 
@@ -67,16 +62,19 @@ def restore_unpacked(
     workflow is making the study.
     """
     kept = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/", manifest.folder)
-    names = [name for name in manifest.members if name.startswith(kept) and not _is_made_here(name)]
+    below = {name.removeprefix(f"{RESULTS}/"): each for name, each in manifest.members.items() if name.startswith(kept)}
+    members = {name: each for name, each in below.items() if not _is_made_here(name)}
     with claim(results / manifest.search, wait=False):
-        there = [name for name in names if (results / _below(name)).exists()]
-        other = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
+        there = [name for name in members if (results / name).exists()]
+        # a redacted member cannot be compared
+        plain = [name for name in there if not members[name].redacted]
+        other = [str(results / name) for name in plain if file_sha256(results / name) != members[name].sha256]
         fix = ". Move it away, or restore into another folder with --results"
         _refuse(f"{origin['archive']}: already there with another content", other, fix)
-        begun = {_raw_folder(name) for name in there} - {""}
-        missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
-        entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
-        runs = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
+        begun = {*map(_raw_folder, there)} - {""}
+        missing = sorted(name for name in members.keys() - set(there) if _raw_folder(name) not in begun)
+        entries = list(dict.fromkeys(filter(None, map(_raw_folder, missing))))
+        runs = [entry.removeprefix("runs/") for entry in entries if entry.startswith("runs/")]
         for run_id in runs:
             mark_import(folder / RESULTS / "runs" / run_id, results / "runs" / run_id, origin, signature)
         _move(folder / RESULTS, results, missing, entries, manifest)
@@ -117,20 +115,10 @@ def _refuse(what: str, faults: Sequence[str], fix: str = "") -> None:
         raise ServelabError(f"{what}: {'; '.join(faults[:_SHOWN])}{more}; nothing was restored{fix}")
 
 
-def _below(name: str) -> str:
-    return name.removeprefix(f"{RESULTS}/")
-
-
 def _is_made_here(name: str) -> bool:
     """Whether a member is not restored but made here: marks of imports, and live reports, which show these marks."""
-    kind, _, *rest = _below(name).split("/")
+    kind, _, *rest = name.split("/")
     return (kind == "runs" and rest == [IMPORTED]) or (kind == LIVE and bool(rest) and rest[0] in RENDERED)
-
-
-def _is_same(manifest: Manifest, name: str, results: Path) -> bool:
-    """Whether an existing file may be the archive's; a redacted member cannot be compared."""
-    member = manifest.members[name]
-    return member.redacted or file_sha256(results / _below(name)) == member.sha256
 
 
 def _move(source: Path, results: Path, names: Iterable[str], entries: Iterable[str], manifest: Manifest) -> None:
@@ -141,13 +129,13 @@ def _move(source: Path, results: Path, names: Iterable[str], entries: Iterable[s
     """
     day = datetime.fromisoformat(manifest.date).replace(tzinfo=UTC).timestamp()
     for entry in entries:
-        for file in (path for path in (source / entry).rglob("*") if path.is_file()):
+        for file in files_below(source / entry):
             os.utime(file, (day, day))
         with claim(results / entry):
             (results / entry).parent.mkdir(exist_ok=True)
             move_folder(source / entry, results / entry)
     now = time.time()
-    made = [results / _below(name) for name in names if not _raw_folder(name)]
+    made = [results / name for name in names if not _raw_folder(name)]
     for destination in made:
         destination.parent.mkdir(parents=True, exist_ok=True)
         (source / destination.relative_to(results)).rename(destination)
@@ -157,5 +145,4 @@ def _move(source: Path, results: Path, names: Iterable[str], entries: Iterable[s
 
 def _raw_folder(name: str) -> str:
     """The folder of a raw record, `runs/<id>` or `workloads/<id>`, which appears in one step; else an empty text."""
-    results, kind, entry = [*name.split("/"), "", ""][:3]
-    return f"{kind}/{entry}" if results == RESULTS and kind in ("runs", "workloads") else ""
+    return "/".join(name.split("/")[:2]) if name.startswith(("runs/", "workloads/")) else ""

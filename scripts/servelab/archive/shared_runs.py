@@ -62,7 +62,7 @@ class SharedRuns:
         place = self._holders[run_id]
         self._results.mkdir(parents=True, exist_ok=True)
         try:
-            with tempfile.TemporaryDirectory(prefix=".fetched-", dir=self._results) as folder, reading(place):
+            with reading(place), tempfile.TemporaryDirectory(prefix=".fetched-", dir=self._results) as folder:
                 self._take(place, run_id, Path(folder))
         except Outage:
             raise
@@ -70,8 +70,6 @@ class SharedRuns:
             self._unusable.add(run_id)
             self._report(f"{error}; it is not taken from there")
             return False
-        except OSError as error:
-            raise Outage(f"{place}: run {run_id} cannot be fetched: {error}") from error
         return True
 
     def _take(self, place: str, run_id: str, folder: Path) -> None:
@@ -109,6 +107,5 @@ class SharedRuns:
 def _copy(source: Path, folder: Path) -> None:
     """Copies the files of a folder."""
     folder.mkdir(parents=True)
-    for path in source.iterdir():
-        if path.is_file():
-            shutil.copyfile(path, folder / path.name)
+    for path in filter(Path.is_file, source.iterdir()):
+        shutil.copyfile(path, folder / path.name)

@@ -23,19 +23,22 @@ import pyarrow as pa
 
 from servelab.core.errors import Outage, ServelabError
 
-_MOST_NAME_BYTES, _MOST_PART_BYTES, _MOST_PARTS = 1024, 255, 32
+_MOST_NAME_BYTES = 255
 _ODD = re.compile(r"|.*[\\:].*| .*|.*[ .]|(?:CON|PRN|AUX|NUL|(?:COM|LPT)[1-9]) *(?:\..*)?", re.IGNORECASE | re.DOTALL)
 """A part of a name that is empty, `.`, `..`, or another name or a device on Windows."""
-_CONTENT_ERRORS = (ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError, ValueError)
+_CONTENT_ERRORS = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors that a file of another form raises, or one made to harm."""
-_NAME_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
+_NAME_ERRORS = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors of the system that the content of an archive can cause; a full disk is none of these."""
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OverflowError, ValueError)
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turns what the block raises about an archive's content into one `ServelabError` line that begins with `what`."""
+    """Turns what the block raises about an archive's content into one `ServelabError` line that begins with `what`.
+
+    Errors of the system become an `Outage`.
+    """
     try:
         yield
     except Outage:
@@ -45,7 +48,7 @@ def reading(what: str) -> Iterator[None]:
         raise ServelabError(shown(text if text.startswith(what) else f"{what}: {text}", 1000)) from None
     except (*_CONTENT_ERRORS, pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
-            raise
+            raise Outage(f"{what}: {error}") from error
         why = f"has content that this workflow does not write: {type(error).__name__}: {error}"
         raise ServelabError(shown(f"{what}: {why}", 1000)) from None
 
@@ -108,48 +111,32 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, folder: Path) -> None:
 def _faults(members: list[zipfile.ZipInfo], size: int, limits: Limits) -> Iterator[str]:
     if len(members) > limits.members:
         yield f"has more than {limits.members:,} members"
-    for member in members:
-        sizes = _fault_of_size(member.file_size, member.compress_size, limits)
-        if why := _fault_of_kind(member) or sizes or _fault_of_name(member.orig_filename):
-            yield f"{shown(member.orig_filename)}: {why}"
     packed, total = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
-    if why := _fault_of_size(total, packed, limits):
-        yield why
+    sizes = {member.orig_filename: (member.file_size, member.compress_size) for member in members}
+    for member in members:
+        if why := _fault_of_member(member):
+            yield f"{shown(member.orig_filename)}: {why}"
+    for name, (unpacked_bytes, packed_bytes) in {**sizes, "all members": (total, packed)}.items():
+        if unpacked_bytes > max(limits.ratio * packed_bytes, limits.ratio_from_bytes):
+            yield f"{shown(name)}: {unpacked_bytes:,} bytes in {packed_bytes:,}, more than {limits.ratio:g} : 1"
+    if total > limits.total_bytes:
+        yield f"declares {total:,} bytes, more than {limits.total_bytes:,}"
     held = packed + sum(2 * len(member.orig_filename.encode()) for member in members) + 76 * len(members) + 22
     if size != held and total < zipfile.ZIP64_LIMIT and len(members) < zipfile.ZIP_FILECOUNT_LIMIT:
         yield f"has {size - held:,} bytes that belong to no member"
     names = [member.orig_filename for member in members]
     folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     counts = Counter(path.casefold() for path in (*names, *folders))
-    yield from (
-        f"{shown(path)}: its name is there twice to some systems" for path, count in counts.items() if count > 1
-    )
+    yield from (f"{shown(path)}: is there twice to some systems" for path, count in counts.items() if count > 1)
 
 
-def _fault_of_kind(member: zipfile.ZipInfo) -> str | None:
+def _fault_of_member(member: zipfile.ZipInfo) -> str | None:
+    """Why a member may not be there; None if it is a file of one relative path on every system."""
     if member.is_dir() or stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
         return "is no file: an archive has neither links nor folders"
     if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "is encrypted, or packed by a method that this workflow does not use"
-    return None
-
-
-def _fault_of_size(size: int, packed: int, limits: Limits) -> str | None:
-    if size > limits.total_bytes:
-        return f"declares {size:,} bytes, more than {limits.total_bytes:,}"
-    if size > max(limits.ratio * packed, limits.ratio_from_bytes):
-        return f"declares {size:,} bytes in {packed:,}: more than {limits.ratio:g} : 1"
-    return None
-
-
-def _fault_of_name(name: str) -> str | None:
-    """Why a member may not have this name; None if it leads to the same relative path on every system."""
-    parts, size = name.split("/"), len(name.encode("utf-8", "surrogatepass"))
-    if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
-        return "its name has characters that are invisible, or that Unicode also writes otherwise (NFKC)"
-    longest = max(len(each.encode()) for each in parts)
-    if size > _MOST_NAME_BYTES or len(parts) > _MOST_PARTS or longest > _MOST_PART_BYTES:
-        return f"its name has more than {_MOST_NAME_BYTES} bytes, {_MOST_PART_BYTES} in a part, or too many parts"
-    if any(_ODD.fullmatch(part) for part in parts):
-        return "its name is absolute, or a part of it is empty, `.`, `..`, or another name on Windows"
-    return None
+    name = member.orig_filename
+    is_shown = name.isprintable() and unicodedata.normalize("NFKC", name) == name
+    is_odd = len(name.encode(errors="surrogatepass")) > _MOST_NAME_BYTES or any(map(_ODD.fullmatch, name.split("/")))
+    return "its name is too long, no relative path, or another one on some systems" if is_odd or not is_shown else None

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from servelab.archive.layout import (
     files_below,
     opened,
 )
-from servelab.archive.unpack import shown
+from servelab.archive.unpack import reading, shown
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables.io import read_arrow
 from servelab.report.claims_section import RecordedLogs
@@ -57,8 +57,6 @@ _NEVER = (
 _ANSWERS = "answers"
 """Folder of a study that also has the answers under earlier versions, which cannot be recomputed."""
 _LINES = 12
-_FOREIGN = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""Errors that records raise which no workflow has written."""
 
 
 @dataclass
@@ -92,19 +90,17 @@ def verified(path: Path, code: Path, parent: Path) -> Iterator[tuple[Verificatio
         found = Verification(manifest, faults=faults)
         work = Path(scratch) / "again"
         try:
-            if not faults:
-                found.holds.append(f"{len(manifest.members)} files by their sha256")
-                faults += _faults_of_content(folder, manifest)
-            if faults:
-                faults.append(f"{path}: nothing was recomputed, because of these faults")
-            else:
-                found.holds.append("nothing missing, nothing more; runs and logs by the hash that names them")
-                _compare(folder, manifest, code, work, found)
+            with reading(f"{manifest.folder}: cannot be recomputed"):
+                if not faults:
+                    found.holds.append(f"{len(manifest.members)} files by their sha256")
+                    faults += _faults_of_content(folder, manifest)
+                if faults:
+                    faults.append(f"{path}: nothing was recomputed, because of these faults")
+                else:
+                    found.holds.append("nothing missing, nothing more; runs and logs by the hash that names them")
+                    _compare(folder, manifest, code, work, found)
         except ServelabError as error:
-            faults.append(f"{manifest.folder}: cannot be recomputed: {error}")
-        except _FOREIGN as error:
-            why = f"records not written by this workflow: {type(error).__name__}: {error}"
-            faults.append(f"{manifest.folder}: {why}")
+            faults.append(str(error))
         for lines in (faults, found.incomparable):
             lines[:] = [line.replace(f"{folder}/", "").replace(f"{work}/", "") for line in lines]
         yield found, folder
@@ -122,19 +118,12 @@ def _faults_of_content(folder: Path, manifest: Manifest) -> Iterator[str]:
     expected = {*contents.files, README, CRATE, *([DIFF] if manifest.dirty else [])}
     yield from (f"{name}: belongs to nothing of the study" for name in sorted(manifest.members.keys() - expected))
     yield from (f"{name}: missing" for name in sorted(expected - manifest.members.keys()))
-    said = {
-        "study": manifest.study,
-        "title": manifest.title,
-        "date": manifest.date,
-        "omitted": sorted(manifest.omitted),
-    }
-    is_so = {
-        "study": manifest.search.split("/")[1],
-        "title": contents.title,
-        "date": contents.date,
-        "omitted": sorted(contents.omitted),
-    }
-    yield from (f"{MANIFEST}: {key}: {said[key]}, not {is_so[key]}" for key in said if said[key] != is_so[key])
+    study = manifest.search.split("/")[1]
+    said = (manifest.study, manifest.title, manifest.date, sorted(manifest.omitted))
+    found = (study, contents.title, contents.date, sorted(contents.omitted))
+    for name, one, other in zip(("study", "title", "date", "omitted"), said, found, strict=True):
+        if one != other:
+            yield f"{MANIFEST}: {name}: {one}, not {other}"
 
 
 def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
@@ -214,7 +203,7 @@ def _compare(folder: Path, manifest: Manifest, code: Path, work: Path, found: Ve
     different = {name: differs for name in names if (differs := difference(folder / name, work / name))}
     again = f"{len(names) - len(different)} tables, decisions, answers and pages made again from the raw records"
     found.holds.append(f"{again}, but not {len(drawn)} drawings and {len(kept)} answers under earlier versions")
-    versions = _other_versions(folder, code) if different else ""
+    versions = _other_versions(folder / WORKFLOW, code) if different else ""
     lines = [f"{name}: {differs}{versions}" for name, differs in different.items()]
     found.faults += lines
     found.incomparable += lines if versions else []
@@ -228,38 +217,34 @@ def difference(archived: Path, again: Path) -> str | None:
         return "is made from the records, but the archive lacks it"
     if archived.read_bytes() == again.read_bytes():
         return None
+    if archived.suffix not in (".json", ".parquet"):
+        return "is not what the records give"
     try:
-        if archived.suffix == ".json":
-            return _difference(json.loads(archived.read_bytes()), json.loads(again.read_bytes()))
-        if archived.suffix != ".parquet":
-            return "is not what the records give"
-        one, other = read_arrow(archived), read_arrow(again)
-        same = [name for name in one.column_names if name in other.column_names and one[name].equals(other[name])]
-        return _difference(_plain(one.drop_columns(same)), _plain(other.drop_columns(same)))
+        return _difference(_plain(archived), _plain(again))
     except (RecursionError, ValueError, pa.ArrowException) as error:
         return f"cannot be read: {shown(str(error))}"
 
 
-def _plain(table: pa.Table) -> dict[str, Any]:
-    columns = [f"{each.name}: {each.type}" for each in table.schema]
-    return {"columns": columns, **{f"column {name}": table[name].to_pylist() for name in table.column_names}}
+def _plain(file: Path) -> Any:
+    """The content of a JSON file, or the columns of a table."""
+    if file.suffix == ".json":
+        return json.loads(file.read_bytes())
+    table = read_arrow(file)
+    return {f"column {each.name} ({each.type})": table[each.name].to_pylist() for each in table.schema}
 
 
 def _difference(value: Any, again: Any, path: str = "") -> str | None:
     """The first difference of plain data, with its place."""
-    at = f"{path}: " if path else ""
-    parts: list[tuple[Any, Any, str]] = []
+    parts: Iterable[tuple[Any, Any, str]] = ()
     if isinstance(value, dict) and isinstance(again, dict):
-        if value.keys() != again.keys():
-            return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
-        parts = [(value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value]
-    elif isinstance(value, list) and isinstance(again, list):
-        if len(value) != len(again):
-            return f"{at}{len(value)} entries; recomputed, {len(again)}"
-        parts = [(*pair, f"{path}[{number}]") for number, pair in enumerate(zip(value, again, strict=True))]
-    if parts or _is_same(value, again):
-        return next((found for part in parts if (found := _difference(*part))), None)
-    return f"{at}{shown(str(value))}; recomputed, {shown(str(again))}"
+        if odd := value.keys() ^ again.keys():
+            return f"{path}: {', '.join(sorted(odd))} is in one of the two"
+        parts = ((value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value)
+    elif isinstance(value, list) and isinstance(again, list) and len(value) == len(again):
+        parts = ((*pair, f"{path}[{number}]") for number, pair in enumerate(zip(value, again, strict=True)))
+    elif not _is_same(value, again):
+        return f"{path}: {shown(str(value))}; recomputed, {shown(str(again))}"
+    return next((found for part in parts if (found := _difference(*part))), None)
 
 
 def _is_same(value: Any, again: Any) -> bool:
@@ -268,15 +253,10 @@ def _is_same(value: Any, again: Any) -> bool:
     return bool(value == again) and type(value) is type(again)
 
 
-def _other_versions(folder: Path, code: Path) -> str:
+def _other_versions(workflow: Path, code: Path) -> str:
     """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
-    workflow = folder / WORKFLOW
-    files = [path for name in (*CODE, "profiles") for path in [workflow / name, *(workflow / name).rglob("*")]]
-    files = [path for path in [*files, workflow / "envs/workflow.lock.txt"] if path.is_file()]
-    pairs = {path.relative_to(workflow): path for path in files}
-    other = [
-        name
-        for name, path in pairs.items()
-        if not (code / name).is_file() or (code / name).read_bytes() != path.read_bytes()
-    ]
+    files = [path for name in (*CODE, "profiles") for path in [workflow / name, *files_below(workflow / name)]]
+    made_by = [path for path in [*files, workflow / "envs/workflow.lock.txt"] if path.is_file()]
+    pairs = {path: code / path.relative_to(workflow) for path in made_by}
+    other = [path for path, own in pairs.items() if not own.is_file() or own.read_bytes() != path.read_bytes()]
     return f"; {len(other)} files of the workflow differ, such as {min(other)}" if other else ""

@@ -24,8 +24,8 @@ STATUS = "status.json"
 """The file that has the seal, and is written last."""
 IMPORTED = "imported.json"
 """The mark of a run that was restored from an archive (`servelab.measure.run_files`)."""
-_BESIDE = frozenset({STATUS, IMPORTED, "signed.json", "signed.json.sig"})
-"""Files that are not in the seal; earlier versions signed each run."""
+_BESIDE = frozenset({STATUS, IMPORTED})
+"""Files that are not in the seal."""
 _SPEC = "spec.json"
 _SEAL = "seal"
 
