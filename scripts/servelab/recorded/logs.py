@@ -5,28 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, ReadError, read_file
+from servelab.recorded.readers.figures import ValueRange
 from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, load_recorded
-
-
-class Quantity(NamedTuple):
-    """A number, and the range in which it lies, as rounding can have changed it or what it was computed from."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def rounded(cls, value: float, half_unit: float = 0.0) -> Quantity:
-        """A number whose last digit is worth twice `half_unit`."""
-        return cls(value, value - half_unit, value + half_unit)
-
-    def times(self, factor: float) -> Quantity:
-        """The number on another basis."""
-        return Quantity(*(each * factor for each in self))
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,7 @@ class Logs:
             raise ConfigError(f"{where}: no log has so many requests; {wrong.file}: {wrong.reason}")
         return found
 
-    def quantity(self, reference: str, workload: str, metric: str, statistic: str = "mean") -> Quantity | None:
+    def quantity(self, reference: str, workload: str, metric: str, statistic: str = "mean") -> ValueRange | None:
         """A candidate's figure, its mean over rounds; None if a log lacks it.
 
         The single number of a rate or count is its mean. Other statistics of several rounds cannot be combined.
@@ -90,7 +73,7 @@ class Logs:
         if len(found) < len(blocks):
             return None
         value, half_unit = (sum(each) / len(found) for each in zip(*found, strict=True))
-        return Quantity.rounded(value, half_unit)
+        return ValueRange.around(value, half_unit)
 
     def _read_log(self, file: str, workload: str) -> Block | BrokenLog:
         path, prompts = self.folder / LOGS / file, self.study.workloads[workload].prompts

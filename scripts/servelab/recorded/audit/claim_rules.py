@@ -22,7 +22,8 @@ from servelab.recorded.audit.findings import (
     verdict_of,
 )
 from servelab.recorded.audit.run_rules import served_alike
-from servelab.recorded.logs import Logs, Quantity
+from servelab.recorded.logs import Logs
+from servelab.recorded.readers.figures import ValueRange
 from servelab.study.recorded import published_claims as claims
 from servelab.study.recorded.commands import read_command, same_command
 
@@ -43,7 +44,7 @@ def _figure(claim: claims.FigureClaim, evidence: AuditEvidence) -> Iterator[Row]
         yield _row(claim, words, "unproven", "no log has it", published=claim.printed)
         return
     value = quantity.value
-    found = _stated(claim, words, Quantity.rounded(value), f"its log has {plain(value)}")
+    found = _stated(claim, words, ValueRange.around(value), f"its log has {plain(value)}")
     if found["verdict"] == "confirmed" and plain(claim.value) != plain(value):
         found |= {"verdict": "rounded", "recomputed": plain(value)}
     if claim.times > 1:
@@ -89,7 +90,7 @@ def _success_rate(claim: claims.SuccessClaim, evidence: AuditEvidence) -> Iterat
     if completed is None:
         yield _row(claim, words, "unproven", "no log counts successes", published=claim.printed)
         return
-    rate = Quantity.rounded(100 * completed.value / prompts)
+    rate = ValueRange.around(100 * completed.value / prompts)
     yield _stated(claim, words, rate, f"{completed.value:g} of {prompts} requests succeeded")
 
 
@@ -107,7 +108,7 @@ def _order(claim: claims.OrderClaim, evidence: AuditEvidence) -> Iterator[Row]:
     reason = ", ".join(f"{name} {plain(value)}" for name, value in values.items())
     found = _compared(claim, words, published, published if is_so else " > ".join(order), reason)
 
-    def by_rates(rates: Mapping[str, Quantity]) -> Row:
+    def by_rates(rates: Mapping[str, ValueRange]) -> Row:
         order = sorted(rates, key=lambda name: rates[name].value, reverse=higher)
         return {"recomputed": " > ".join(order), "recomputed_value": None}
 
@@ -172,12 +173,12 @@ def _compared(claim: claims.Claim, words: str, published: str, recomputed: str, 
     return _row(claim, words, verdict_of(published == recomputed), reason, published=published, recomputed=recomputed)
 
 
-def _stated(claim: _Number, words: str, computed: Quantity, reason: str) -> Row:
+def _stated(claim: _Number, words: str, computed: ValueRange, reason: str) -> Row:
     values = {"published": claim.printed, "published_value": claim.value, **_text(claim, computed)}
     return _row(claim, words, _judge(claim, claim.value, computed), reason, **values)
 
 
-def _judge(claim: _Number, published: float, computed: Quantity) -> Verdict:
+def _judge(claim: _Number, published: float, computed: ValueRange) -> Verdict:
     """`confirmed` if the computed number rounds to the published one; `rounded` if a number within its range does;
     `contradicted` otherwise."""
     room = claim.half_unit + _SLACK * max(1.0, abs(published))
@@ -186,7 +187,7 @@ def _judge(claim: _Number, published: float, computed: Quantity) -> Verdict:
     return "rounded" if computed.low - room <= published <= computed.high + room else "contradicted"
 
 
-def _text(claim: _Number, computed: Quantity | None) -> Row:
+def _text(claim: _Number, computed: ValueRange | None) -> Row:
     """A number as the claim prints it, and the number."""
     value = computed.value if computed else 0.0
     return {"recomputed": _in_digits(value, claim.printed), "recomputed_value": value}
@@ -203,21 +204,21 @@ def _metric(claim: claims.FigureClaim | _Pair) -> str:
     return label if METRICS.get(claim.metric).is_rate else f"{claim.statistic.capitalize()} {label}"
 
 
-def _quantity(claim: claims.FigureClaim | _Pair, evidence: AuditEvidence, candidate: str) -> Quantity | None:
+def _quantity(claim: claims.FigureClaim | _Pair, evidence: AuditEvidence, candidate: str) -> ValueRange | None:
     return evidence.logs.quantity(candidate, claim.workload, claim.metric, claim.statistic)
 
 
-def _on_basis(claim: _Pair, evidence: AuditEvidence, candidate: str, figure: Quantity) -> tuple[Quantity, str]:
+def _on_basis(claim: _Pair, evidence: AuditEvidence, candidate: str, figure: ValueRange) -> tuple[ValueRange, str]:
     """A candidate's figure on the claim's basis, and a note if that is an extrapolation."""
     if isinstance(claim, claims.DifferenceClaim):
         return figure, ""
     per_node, used = evidence.study.hardware.per_node, evidence.study.candidates[candidate].accelerators
     factor, extrapolated = per_basis(claim.basis, used, per_node)
     note = f"×{factor:g} for a node of {per_node}, extrapolated: {used} were run" if extrapolated else ""
-    return figure.times(factor), note
+    return figure * ValueRange(factor, factor, factor), note
 
 
-def _computed(claim: _Pair, evidence: AuditEvidence, figures: Mapping[str, Quantity]) -> Quantity | None:
+def _computed(claim: _Pair, evidence: AuditEvidence, figures: Mapping[str, ValueRange]) -> ValueRange | None:
     """What is claimed, from the figures of both candidates; None if one is missing or the second is 0."""
     names = (claim.candidate, claim.against)
     if not figures.keys() >= set(names):
@@ -225,10 +226,9 @@ def _computed(claim: _Pair, evidence: AuditEvidence, figures: Mapping[str, Quant
     side, against = (_on_basis(claim, evidence, name, figures[name])[0] for name in names)
     if against.low <= 0:
         return None
-    if isinstance(claim, claims.DifferenceClaim):
-        return Quantity(side.value - against.value, side.low - against.high, side.high - against.low)
     pairs = ((side.value, against.value), (side.low, against.high), (side.high, against.low))
-    return Quantity(*(100 * (one / other - 1) for one, other in pairs))
+    is_change = isinstance(claim, claims.ChangeClaim)
+    return ValueRange(*(100 * (one / other - 1) if is_change else one - other for one, other in pairs))
 
 
 def _by_which_rates(evidence: AuditEvidence) -> str:
@@ -240,7 +240,7 @@ def _by_which_rates(evidence: AuditEvidence) -> str:
 
 
 def _by_honest_rates(
-    found: Row, evidence: AuditEvidence, candidates: Sequence[str], recompute: Callable[[Mapping[str, Quantity]], Row]
+    found: Row, evidence: AuditEvidence, candidates: Sequence[str], recompute: Callable[[Mapping[str, ValueRange]], Row]
 ) -> Row:
     """The finding, with the number by tokens / duration if it holds only by printed rates that are not that."""
     if found["verdict"] not in ("confirmed", "rounded"):
@@ -281,17 +281,17 @@ def _has(logs: Logs, candidate: str, workload: str, claim: claims.FigureClaim, s
 
 
 def _causes_of_change(
-    claim: claims.ChangeClaim, evidence: AuditEvidence, figures: Mapping[str, Quantity]
+    claim: claims.ChangeClaim, evidence: AuditEvidence, figures: Mapping[str, ValueRange]
 ) -> Iterator[str]:
     """Likely causes of a contradicted percentage: a published figure without a log, or a swapped quotient."""
 
-    def holds(claim: claims.ChangeClaim, figures: Mapping[str, Quantity], sign: int = 1) -> bool:
+    def holds(claim: claims.ChangeClaim, figures: Mapping[str, ValueRange], sign: int = 1) -> bool:
         computed = _computed(claim, evidence, figures)
         return computed is not None and _judge(claim, sign * claim.value, computed) != "contradicted"
 
     for other in (each for each in evidence.study.claims if isinstance(each, claims.FigureClaim)):
         alike = all(getattr(other, name) == getattr(claim, name) for name in ("workload", "metric", "statistic"))
-        stated = {other.candidate: Quantity.rounded(other.value, other.half_unit)}
+        stated = {other.candidate: ValueRange.around(other.value, other.half_unit)}
         if alike and other.candidate in figures and holds(claim, {**figures, **stated}):
             yield f"it follows from {other.printed}, published for {other.candidate} but not in its log"
     swapped = claim.model_copy(update={"candidate": claim.against, "against": claim.candidate})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from servelab.core.yaml_file import metric_label
-from servelab.recorded.logs import Logs, Quantity
+from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.readers.figures import ValueRange, total
 from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
@@ -97,14 +97,13 @@ class TokenRate(NamedTuple):
 
 def token_rate(block: Block, metric: str) -> TokenRate | None:
     """None for other metrics, or if the log lacks a part."""
-    figures = {each.metric: each for each in block.figures if each.statistic == VALUE and each.value is not None}
+    printed = (each for each in block.figures if each.statistic == VALUE)
+    of = {each.metric: ValueRange.around(each.value, each.half_unit) for each in printed if each.value is not None}
     parts = AMOUNTS.get(metric, ())
-    if not parts or not block.value("duration_s") or not figures.keys() >= {metric, *parts}:
+    if not parts or not block.value("duration_s") or not of.keys() >= {metric, *parts}:
         return None
-    ranges = {name: ValueRange.around(each.value or 0.0, each.half_unit) for name, each in figures.items()}
-    value = {name: each.value or 0.0 for name, each in figures.items()}
-    agrees = ranges[metric].meets(total(ranges, parts) / ranges["duration_s"])
-    return TokenRate(value[metric], sum(value[part] for part in parts) / value["duration_s"], agrees)
+    computed = total(of, parts) / of["duration_s"]
+    return TokenRate(of[metric].value, computed.value, of[metric].meets(computed))
 
 
 def unsound_rates(block: Block) -> dict[str, float]:
@@ -113,7 +112,7 @@ def unsound_rates(block: Block) -> dict[str, float]:
     return {metric: rate.computed for metric, rate in rates.items() if rate is not None and not rate.agrees}
 
 
-def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, Quantity] | None:
+def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, ValueRange] | None:
     """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
     rates, agree = {}, True
     for name in candidates:
@@ -122,7 +121,7 @@ def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: s
         if not computed or len(computed) < len(found):
             return None
         agree &= all(rate is not None and rate.agrees for rate in found)
-        rates[name] = Quantity.rounded(sum(computed) / len(computed))
+        rates[name] = ValueRange.around(sum(computed) / len(computed))
     return None if agree else rates
 
 

@@ -107,33 +107,37 @@ def statistic_of(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The range of values, none negative, that a figure may represent."""
+    """A number, and the range in which it lies: by rounding, or by the numbers that it is computed from."""
 
+    value: float
     low: float
     high: float
 
     @classmethod
-    def around(cls, value: float, half_width: float) -> ValueRange:
-        """Values that round to `value`, whose last digit is worth twice `half_width`; slack for binary fractions."""
+    def around(cls, value: float, half_width: float = 0.0) -> ValueRange:
+        """A number that is not negative, whose last digit is worth twice `half_width`; slack for binary fractions."""
         slack = half_width + abs(value) * 1e-9
-        return cls(max(0.0, value - slack), value + slack)
+        return cls(value, max(0.0, value - slack), value + slack)
 
     def meets(self, other: ValueRange) -> bool:
-        """Whether the two have a value in common."""
+        """Whether the ranges have a number in common."""
         return self.low <= other.high and other.low <= self.high
 
     def __add__(self, other: ValueRange) -> ValueRange:
-        return ValueRange(self.low + other.low, self.high + other.high)
+        return ValueRange(self.value + other.value, self.low + other.low, self.high + other.high)
 
     def __mul__(self, other: ValueRange) -> ValueRange:
-        return ValueRange(self.low * other.low, self.high * other.high)
+        return ValueRange(self.value * other.value, self.low * other.low, self.high * other.high)
 
     def __truediv__(self, other: ValueRange) -> ValueRange:
         low = self.low / other.high if other.high else 0.0
-        return ValueRange(low, self.high / other.low if other.low else math.inf)
+        value, high = (
+            each / by if by else math.inf for each, by in ((self.value, other.value), (self.high, other.low))
+        )
+        return ValueRange(value, low, high)
 
     def __str__(self) -> str:
-        return f"{(self.low + self.high) / 2:.10g}"
+        return f"{self.value:.10g}"
 
 
 class Figures:
@@ -198,7 +202,7 @@ _WITHIN = re.compile(r"(.*) within (\d+) %")
 
 def total(of: Ranges, amounts: Iterable[str]) -> ValueRange:
     """The sum of some amounts."""
-    return sum((of[name] for name in amounts), ValueRange(0.0, 0.0))
+    return sum((of[name] for name in amounts), ValueRange(0.0, 0.0, 0.0))
 
 
 def by_name(ranges: Mapping[Key, ValueRange]) -> dict[str, ValueRange]:
@@ -235,14 +239,14 @@ def contradiction(
 def _computed(formula: str, of: Ranges) -> ValueRange | None:
     """The value of products and quotients of sums, perhaps `within … %`; None if a figure is missing."""
     loose = _WITHIN.fullmatch(formula)
-    found = ValueRange(1.0, 1.0)
+    found = ValueRange(1.0, 1.0, 1.0)
     for sign, term in _TERM.findall(loose[1] if loose else formula):
         names = [name.strip() for name in term.strip(" ()").split("+")]
         if not of.keys() >= set(names):
             return None
         found = found / total(of, names) if sign == "/" else found * total(of, names)
     share = 1 + float(loose[2]) / 100 if loose else 1.0
-    return found * ValueRange(1 / share, share)
+    return found * ValueRange(1.0, 1 / share, share)
 
 
 def _name(key: Key) -> str:

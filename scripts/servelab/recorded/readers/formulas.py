@@ -77,7 +77,7 @@ _UNSURE = ("unsure_per_output_token_ms", "mean")
 _OF_TOKENS = ("ttft_ms", "tpot_ms", "itl_ms")
 _OF_REQUESTS = ("normalized_e2el_ms", "mean")
 _OF_RUN = ("run_time_per_output_token_ms", VALUE)
-_ONE_PER_SECOND = ValueRange(1000.0, 1000.0)
+_ONE_PER_SECOND = ValueRange.around(1000.0)
 """Milliseconds per token × tokens per second."""
 _THREE_DIGITS = 0.1
 """Milliseconds; half a unit of the third digit of a second is 0.5."""
