@@ -23,6 +23,7 @@ from servelab.core.identity import content_id, lock_sha256
 from servelab.core.run_spec import RunSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.balancers import planned_balancer
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.engines.server_to_start import Serve
@@ -110,13 +111,16 @@ class Installed:
         arguments: Mapping[str, Any] | None = None,
         environment_variables: Mapping[str, str] | None = None,
         device: str = "cpu",
+        replicas: int = 1,
+        balancer: str = "round_robin",
         **protocol,
     ) -> RunSpec:
         """A run on the `requests` fixtures' rows."""
         model = json.loads(self.model_json.read_text())
         arguments = self.arguments if arguments is None else arguments
         serve = serve_of(self.engine, MODEL, options, arguments, 1)
-        served = render_served(self.engine, serve, self.environment.runtime, device)
+        front = planned_balancer(balancer, replicas)
+        served = render_served(self.engine, serve, self.environment.runtime, device, front)
         content = {
             "engine": {
                 "name": self.engine.name,
@@ -136,7 +140,7 @@ class Installed:
             "environment_variables": environment_variables or {},
             "served": served.model_dump(),
             "start": start,
-            "hardware": {"accelerator": "cpu", "device": device, "count": 1},
+            "hardware": {"accelerator": "cpu", "device": device, "count": 1, "replicas": replicas},
             "workload": {
                 "kind": "random",
                 "parameters": {"endpoint": "completions", "seed": 1},

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def served(installed, tmp_path_factory):
     """A server for all of these tests: each looks at what its own requests change."""
     server = installed.server(tmp_path_factory.mktemp("served") / "server.log")
-    source = SOURCES.get("server")(Watched([], installed.engine, lambda: (server.base_url, server.process.pid)))
+    source = SOURCES.get("server")(Watched([], installed.engine, lambda: [(server.base_url, server.process.pid)]))
     try:
         server.start()
         yield installed, server, partial(figures_of, source)

@@ -143,7 +143,7 @@ def says_no_http(connection):
 
 
 def sampler(devices, url=None):
-    return Sampler(Watched(devices, VLLM, lambda: url and (url, os.getpid())))
+    return Sampler(Watched(devices, VLLM, lambda: [(url, os.getpid())] if url else []))
 
 
 def rows_of(table, source):
@@ -153,7 +153,7 @@ def rows_of(table, source):
 @pytest.mark.parametrize("name", SOURCES.names())
 def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool):
     with listening(answers(PAGE)) as url:
-        watched = Watched([GPU, NPU, CPU], VLLM, lambda: (url, os.getpid()))
+        watched = Watched([GPU, NPU, CPU], VLLM, lambda: [(url, os.getpid())] * 2)
         source = SOURCES.get(name)
         assert source.concerns(watched)
         reader = source(watched)
@@ -170,7 +170,7 @@ def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool):
 
 
 def test_nvml_gives_figures_in_the_units_of_their_names(nvml):
-    readings = SOURCES.get("nvml")(Watched([GPU, CPU], VLLM, lambda: None)).read()
+    readings = SOURCES.get("nvml")(Watched([GPU, CPU], VLLM, list)).read()
     assert {reading.metric: (reading.value, reading.device) for reading in readings} == {
         "devices": (1, None),
         "gpu_utilization_percent": (87, "1"),
@@ -276,7 +276,7 @@ import os, time
 from servelab.engines.adapters import ENGINES
 from servelab.measure.telemetry import SOURCES, Watched
 
-source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), lambda: None))
+source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), list))
 list(source.read())
 until = time.monotonic() + 1.5
 while time.monotonic() < until:

@@ -114,10 +114,22 @@ class HardwareSpec(Strict):
         description="Nodes that they are on, as many on each; missing if it is one.",
     )
 
+    replicas: int = Field(
+        1,
+        gt=0,
+        exclude_if=lambda value: value == 1,
+        description="Servers that they are divided among; missing if it is one.",
+    )
+
     @property
     def per_node(self) -> int:
         """Accelerators on each node."""
         return self.count // self.nodes
+
+    @property
+    def per_server(self) -> int:
+        """Accelerators of each server, on all nodes together; servers that share a whole machine have 1."""
+        return max(1, self.count // self.replicas)
 
 
 class ClientSpec(Strict):
@@ -248,6 +260,14 @@ class CapacitySpec(Strict):
         return self
 
 
+class ServedBalancer(Strict):
+    """What spreads requests over the servers of a run: its files and command, with numbers of servers for ports."""
+
+    name: str = Field(description="Balancer.")
+    command: tuple[str, ...] = Field((), description="Command that starts it; empty if the load client spreads them.")
+    files: dict[str, str] = Field({}, description="Files that it reads, by name.")
+
+
 class ServedSpec(Strict):
     """The command, files and variables of the server, as its adapter renders them.
 
@@ -270,6 +290,11 @@ class ServedSpec(Strict):
         exclude_if=lambda value: not value,
         description="Commands on the other nodes of a run, by rank; empty where the first node's command starts them. "
         "Missing for a run on one node.",
+    )
+    balancer: ServedBalancer | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="What spreads the requests over several servers; missing if one serves.",
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from servelab.core.run_spec import ArgumentValue, ServedSpec
+from servelab.core.run_spec import ArgumentValue, ServedBalancer, ServedSpec
 from servelab.engines.adapters import PLANNED_MODEL, Engine
 from servelab.engines.runtimes import RUNTIMES
 from servelab.engines.server_to_start import Options, Serve, planned_span
@@ -36,11 +36,13 @@ def serve_of(
     )
 
 
-def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> ServedSpec:
+def render_served(
+    engine: Engine, serve: Serve, runtime: str, device: str, balancer: ServedBalancer | None = None
+) -> ServedSpec:
     """The command, files and variables of a server, with placeholders for what differs from one start to the next.
 
-    `runtime` and `device` are names. Two starts with equal results are given the same. `ConfigError` if the engine
-    cannot serve with these options.
+    `runtime` and `device` are names; a balancer is in front of several such servers. Two starts with equal results are
+    given the same. `ConfigError` if the engine cannot serve with these options.
     """
     trial = replace(
         serve,
@@ -62,6 +64,7 @@ def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> Se
         request_body=engine.body(trial.arguments),
         container=tuple(map(_named_by_content, RUNTIMES.get(runtime).container(DEVICES.get(device), serve.count))),
         cache_reset=engine.cache_reset_with(serve.options, serve.arguments),
+        balancer=balancer,
     )
 
 

@@ -212,6 +212,17 @@ class Lease:
         """The `count` closest of the devices; they stay reserved as long as the whole lease."""
         return replace(self, devices=_closest(self.devices, count, self.topology))
 
+    def split(self, parts: int) -> list[Lease]:
+        """So many parts with devices of their own, the closest together; a device that is the machine by its cores."""
+        if len(self.devices) == 1 and parts > 1:
+            return [replace(self, devices=[part]) for part in self.kind.divided(self.devices[0], parts)]
+        left, found = self.devices, []
+        for _ in range(parts):
+            chosen = _closest(left, len(self.devices) // parts, self.topology)
+            found.append(replace(self, devices=chosen))
+            left = [device for device in left if device not in chosen]
+        return found
+
     @property
     def names(self) -> str:
         """The devices' names, for messages."""

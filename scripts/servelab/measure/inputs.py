@@ -20,6 +20,7 @@ from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import content_id
 from servelab.core.run_spec import SERVED, ProtocolSpec, RunSpec, Strict
 from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.balancers import planned_balancer
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served
 from servelab.engines.server_to_start import Serve, planned_span
@@ -80,7 +81,7 @@ class RunInputs:
             port=0,
             options=self.spec.options,
             arguments=self.spec.arguments,
-            count=self.spec.hardware.count,
+            count=self.spec.hardware.per_server,
             folder=folder.absolute(),
             span=planned_span(self.spec.hardware.nodes),
         )
@@ -107,7 +108,8 @@ class RunInputs:
                 raise ConfigError(f"{path}: no such file")
         if self.engine.already_runs:
             self._check_reach()
-        served = render_served(self.engine, self.serve(Path()), spec.engine.runtime, spec.hardware.device)
+        balancer = planned_balancer(spec.served.balancer.name, spec.hardware.replicas) if spec.served.balancer else None
+        served = render_served(self.engine, self.serve(Path()), spec.engine.runtime, spec.hardware.device, balancer)
         if served != spec.served:
             raise ConfigError(
                 "the code of the adapter or the runtime has changed since this run was planned; run the workflow again"

@@ -216,6 +216,22 @@ class ManifestNode(JsonPart):
     machine: MeasuringMachine
 
 
+class ManifestReplica(JsonPart):
+    """One of several servers of a run."""
+
+    command: list[str] = Field(description="Its command as it ran.")
+    environment_variables: dict[str, str] = Field(description="Environment variables set for it.")
+
+
+class ManifestBalancer(JsonPart):
+    """What spread the requests over them."""
+
+    name: str = Field(description="Balancer.")
+    version: str | None = Field(None, description="Its release, as it prints it; null if the load client spreads them.")
+    command: list[str] = Field([], description="Its command as it ran; empty for the load client.")
+    files: dict[str, str] = Field({}, description="Files that it read, by name.")
+
+
 class RunManifest(JsonFile):
     """`manifest.json`: what a run was made with.
 
@@ -245,6 +261,14 @@ class RunManifest(JsonFile):
         [],
         exclude_if=lambda value: not value,
         description="The run's other nodes, by rank; missing for a run on one node.",
+    )
+    replicas: list[ManifestReplica] = Field(
+        [],
+        exclude_if=lambda value: not value,
+        description="Its servers, if they are several; `command` is the first's.",
+    )
+    balancer: ManifestBalancer | None = Field(
+        None, exclude_if=lambda value: value is None, description="What is in front of them; missing for one server."
     )
 
 

@@ -37,10 +37,12 @@ from servelab.machine.lease import Lease
 from servelab.measure.inputs import devices_of, this_machine
 from servelab.measure.run_files import (
     GitState,
+    ManifestBalancer,
     ManifestEndpoint,
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
+    ManifestReplica,
     ManifestShell,
     ManifestWorkload,
     RunManifest,
@@ -239,6 +241,8 @@ def make_manifest(
     requests: Path,
     endpoint: ManifestEndpoint | None = None,
     parts: NodeParts | None = None,
+    replicas: Sequence[Launch] = (),
+    balancer: ManifestBalancer | None = None,
 ) -> RunManifest:
     """The manifest of a run; paths in its commands are relative to the project, and nodes have no addresses."""
     addresses = parts.addresses if parts else ()
@@ -268,6 +272,8 @@ def make_manifest(
             part.used.model_copy(update=_started(part.command, part.variables or {}, addresses))
             for part in (parts.parts if parts else ())
         ],
+        replicas=[ManifestReplica(**_started(each.command, each.variables, ())) for each in replicas],
+        balancer=balancer,
     )
 
 

@@ -28,6 +28,7 @@ from servelab.machine.cpu import cached_share, oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
 from servelab.measure.first_tokens import ask
 from servelab.measure.nodes import Enter, NodeParts
+from servelab.measure.run_files import ManifestBalancer
 
 
 class Workers:
@@ -165,6 +166,7 @@ class Server:
         self.process: Supervised | None = None
         self.pid = 0
         """Pid of its main process; 0 until it is healthy."""
+        self._begun_at = 0.0
         self.starts = 0
         """Successful starts so far."""
         self.startup_s: float | None = None
@@ -177,11 +179,24 @@ class Server:
         """For a server that already ran (`servelab.measure.visited`): what its manifest says, and where its key is."""
         self.launch = self._launch(0)
         """Command and variables of the last start."""
+        self.replicas: Sequence[Server] = ()
+        """It is one server (`servelab.measure.replicas`)."""
+        self.balancer: ManifestBalancer | None = None
 
     @property
     def processes(self) -> list[Supervised]:
         """The process whose end ends a load; empty if the server is not up."""
         return [self.process] if self.process else []
+
+    @property
+    def serving(self) -> list[tuple[str, int]]:
+        """Address and pid of the server; nothing if it is not up."""
+        return [(self.base_url, self.pid)] if self.is_up else []
+
+    @property
+    def base_urls(self) -> list[str]:
+        """Addresses that the load client sends to."""
+        return [self.base_url]
 
     @property
     def logs_from(self) -> dict[Path, int]:
@@ -202,14 +217,16 @@ class Server:
         return f"http://{self._serve.host}:{self._serve.port}"
 
     def start(self) -> None:
-        """Starts the server and returns when it is healthy; `CandidateFailed` if it never is.
+        """Starts the server unless `begin` has, and returns when it is healthy; `CandidateFailed` if it never is.
 
         `EnvironmentFault` if the log shows that this node or installation is at fault. If another program has taken the
         port, another one is tried, three in all.
         """
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
-                self._start_once()
+                if not self.is_up:
+                    self.begin()
+                self._wait_healthy()
                 return
             except CandidateFailed:
                 self.stop()
@@ -239,19 +256,20 @@ class Server:
         A server that keeps no prompts stays as it is. `CandidateFailed` if the server has ended by itself: a restart
         would hide that.
         """
-        if self.process is None:
+        if not self.empties_caches():
+            self.stop()
             self.start()
-            return
+
+    def empties_caches(self) -> bool:
+        """Empties the caches by the engine's own request; False if only a start does."""
+        if self.process is None:
+            return False
         self.check_alive()
         path = self._engine.cache_reset_with(self._serve.options, self._serve.arguments)
-        if path == "":
-            return
-        if path is not None:
-            answer = ask("POST", self.base_url + path, _RESET_S)
-            if answer and answer.status == HTTPStatus.OK and self._engine.has_reset(answer.content):
-                return
-        self.stop()
-        self.start()
+        if not path:
+            return path == ""
+        answer = ask("POST", self.base_url + path, _RESET_S)
+        return answer is not None and answer.status == HTTPStatus.OK and self._engine.has_reset(answer.content)
 
     def check_alive(self) -> None:
         """Raises why the server has ended, or still runs 5 s after one of its workers has ended (`_failure`)."""
@@ -285,7 +303,8 @@ class Server:
         """Last non-empty lines of the log since the last start."""
         return [line for line in lines_at_ends(self._log, self._log_start) if line.strip()][-count:]
 
-    def _start_once(self) -> None:
+    def begin(self) -> None:
+        """Starts the process; `start` waits until it is healthy."""
         if self.parts is None:
             self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
             port, *more = self._ports.ports
@@ -295,13 +314,9 @@ class Server:
             port, meet = self._ports.ports
             self._serve = replace(self._serve, port=port, span=self.parts.span(meet))
         self.weights_cached_share = cached_share(self._serve.model_path)
-        started = time.monotonic()
+        self._begun_at = time.monotonic()
         with pinned(self._cpus):
             self._start_process(self._ports.descriptors)
-        assert self.process is not None
-        self._wait_healthy(self.process, started)
-        self.starts += 1
-        self.startup_s = time.monotonic() - started
 
     def _start_process(self, ports: Sequence[int]) -> None:
         self.launch, self.start_id, self.startup_s = self._launch(self._serve.port), uuid4().hex, None
@@ -321,13 +336,17 @@ class Server:
         )
         self._workers = Workers(self._engine.worker_names, self.process.pid)
 
-    def _wait_healthy(self, process: Supervised, started: float) -> None:
+    def _wait_healthy(self) -> None:
+        process, started = self.process, self._begun_at
+        assert process is not None
         pause_s, report_at = _POLL_S[0], started + _REPORT_EVERY_S
         while True:
             process.wait(pause_s)
             self.check_alive()
             if self._is_ready() and _listens(pid := self._root(process.pid), self._serve.port):
                 self.pid, self._workers = pid, Workers(self._engine.worker_names, pid)
+                self.starts += 1
+                self.startup_s = time.monotonic() - started
                 return
             now = time.monotonic()
             if now - started > self._startup_timeout_s:

@@ -19,6 +19,7 @@ from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id
 from servelab.core.processes import Supervised, last_text, wait_any
 from servelab.core.run_spec import RunSpec
+from servelab.engines.balancers import BALANCERS, ROUND_ROBIN
 from servelab.engines.endpoint import api_url
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.devices import DEVICES
@@ -29,6 +30,7 @@ from servelab.measure.inputs import CLIENT_SLACK_S, RunInputs
 from servelab.measure.load import LoadPlan, LoadResult
 from servelab.measure.nodes import NodeParts, Nodes
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
+from servelab.measure.replicas import Replicas
 from servelab.measure.run_folder import make_manifest
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
 from servelab.measure.telemetry import Sampler, Watched
@@ -121,13 +123,32 @@ class Session:
         self.log = folder / "server.log"
         """Output of all server starts."""
         self.log.touch()
-        self.server = self._visited(inputs) if self._engine.already_runs else self._own(inputs, startup_timeout_s)
+        self.server: Server | VisitedServer | Replicas
+        if self._engine.already_runs:
+            self.server = self._visited(inputs)
+        elif (served := inputs.spec.served.balancer) is None:
+            self.server = self._own(inputs, startup_timeout_s, leased, folder, self.log)
+        else:
+            servers = [
+                self._own(inputs, startup_timeout_s, part, folder / f"server{number}", self._log_of(number))
+                for number, part in enumerate(leased.split(inputs.spec.hardware.replicas))
+            ]
+            balancer = BALANCERS.get(served.name)
+            self.server = Replicas(servers, balancer, self._engine, folder, leased.client_cpus)
 
     def _visited(self, inputs: RunInputs) -> VisitedServer:
         return VisitedServer(self._engine.address(inputs.spec.arguments), inputs.served_name, self.log)
 
-    def _own(self, inputs: RunInputs, startup_timeout_s: float) -> Server:
-        runtime, leased, folder = RUNTIMES.get(inputs.environment.runtime), self._leased, self._folder
+    def _log_of(self, number: int) -> Path:
+        """The log of one of several servers."""
+        log = self.log.with_stem(f"server{number or ''}")
+        log.touch()
+        return log
+
+    def _own(self, inputs: RunInputs, startup_timeout_s: float, leased: Lease, folder: Path, log: Path) -> Server:
+        """A server on leased devices; `folder` is for its own files."""
+        runtime = RUNTIMES.get(inputs.environment.runtime)
+        folder.mkdir(exist_ok=True)
         enter = partial(
             runtime.enter,
             inputs.environment,
@@ -143,7 +164,7 @@ class Session:
             self._engine,
             inputs.serve(folder),
             variables={**inputs.spec.environment_variables, **leased.environment},
-            log=self.log,
+            log=log,
             startup_timeout_s=startup_timeout_s,
             keep_open=leased.descriptors,
             cpus=leased.cpus,
@@ -194,6 +215,8 @@ class Session:
             requests=inputs.requests,
             endpoint=self.server.endpoint,
             parts=self.server.parts,
+            replicas=[server.launch for server in self.server.replicas],
+            balancer=self.server.balancer,
         )
         return outcome
 
@@ -213,7 +236,7 @@ class Session:
             outcome.logs_from = self.server.logs_from
         outcome.served_by.append(self.server.start_id)
         elsewhere = inputs.spec.hardware.count - inputs.spec.hardware.per_node
-        watched = Watched(self._leased.devices, self._engine, self._serving, elsewhere, self._leased.cpus)
+        watched = Watched(self._leased.devices, self._engine, lambda: self.server.serving, elsewhere, self._leased.cpus)
         sampler, origin = Sampler(watched, self._unread), None
         try:
             with sampler:
@@ -269,7 +292,8 @@ class Session:
 
     def _load_round(self, inputs: RunInputs, work: Path, number: int, sampler: Sampler) -> LoadResult:
         """Sends warm-up and load, and reads the telemetry right before and after the load, for exact counters."""
-        plan, warmup_requests = self._plan(inputs, number), inputs.spec.protocol.warmup_requests
+        plan = self._plan(inputs, number)
+        warmup_requests = inputs.spec.protocol.warmup_requests * inputs.spec.hardware.replicas
         if warmup_requests:
             check_served(self._load(inputs, work, warmup_plan(plan, warmup_requests)), inputs.spec)
         sampler.sample_now()
@@ -277,13 +301,12 @@ class Session:
         sampler.sample_now()
         return result
 
-    def _serving(self) -> tuple[str, int] | None:
-        return (self.server.base_url, self.server.pid) if self.server.is_up else None
-
     def _plan(self, inputs: RunInputs, number: int) -> LoadPlan:
         protocol, parameters = inputs.spec.protocol, inputs.spec.workload.parameters
         return LoadPlan(
             base_url=self.server.base_url,
+            more_urls=self.server.base_urls[1:],
+            balancer=inputs.spec.served.balancer.name if inputs.spec.served.balancer else ROUND_ROBIN,
             api_key_env=self.server.api_key_env,
             header_env=self.server.header_env,
             insecure=self.server.insecure,
@@ -364,7 +387,19 @@ def _body(spec: RunSpec) -> dict[str, Any]:
 
 
 _OF_WARM_UP = {
-    *("base_url", "api_key_env", "header_env", "insecure", "endpoint", "model", "requests", "tokenizer", "round"),
+    *(
+        "base_url",
+        "more_urls",
+        "balancer",
+        "api_key_env",
+        "header_env",
+        "insecure",
+        "endpoint",
+        "model",
+        "requests",
+        "tokenizer",
+        "round",
+    ),
     *("max_concurrency", "keep_alive", "natural_stops", "timeout_s", "request_timeout_s", "body"),
 }
 """Fields of a plan that its warm-up has too."""

@@ -16,7 +16,7 @@ from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.processes import Supervised
 from servelab.engines.endpoint import Address, ask, not_known
 from servelab.measure.run_files import ManifestEndpoint
-from servelab.measure.server import Launch
+from servelab.measure.server import Launch, Server
 
 _RECOVERY_S, _POLL_S = 10.0, 0.5
 """Seconds to answer again after requests have failed, and between two questions."""
@@ -48,7 +48,8 @@ class VisitedServer:
         self.start_id: str | None = None
         """Random id of the last visit; None before the first."""
         self._log_from = 0
-        self.parts = None
+        self.replicas: list[Server] = []
+        self.balancer = self.parts = None
         """It is one server, whatever it consists of."""
         self.pid = 0
         """Pid of the process that listens, if it is on this machine and can be seen; 0 otherwise."""
@@ -56,6 +57,16 @@ class VisitedServer:
         """Its part of the manifest; None before the first visit."""
         self.launch = Launch([], {}, shell_variables())
         """Nothing is started."""
+
+    @property
+    def serving(self) -> list[tuple[str, int]]:
+        """Address and pid of the server; nothing between visits."""
+        return [(self.base_url, self.pid)] if self.is_up else []
+
+    @property
+    def base_urls(self) -> list[str]:
+        """See `Server.base_urls`."""
+        return [self.base_url]
 
     @property
     def logs_from(self) -> dict[Path, int]:

@@ -9,6 +9,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
 from servelab.engines.accelerator_boards import board_of
 from servelab.engines.adapters import ENGINES
+from servelab.engines.balancers import planned_balancer
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.study.configuration import (
     Configuration,
@@ -18,6 +19,7 @@ from servelab.study.configuration import (
     apply,
     baseline,
     changes_of,
+    check_replicas,
     key_of,
     may_change_answers,
 )
@@ -161,6 +163,7 @@ def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str
         "engine": study.engines[configuration.engine].engine or configuration.engine,
         "model": configuration.model,
         "accelerators": configuration.accelerators,
+        "replicas": configuration.replicas,
         "hardware.per_node": study.hardware.per_node,
         **{f"options.{name}": value for name, value in configuration.options.items()},
     }
@@ -199,6 +202,7 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, p
     answers: list[PlannedRun] = []
     options, arguments, hardware = configuration.options, configuration.arguments, study.hardware
     try:
+        check_replicas(study, engine, configuration)
         engine.check_options(options, entry.version)
         command = engine.display_command(
             model_id,
@@ -207,11 +211,12 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, p
             configuration.environment_variables,
             joined=entry.joined_values,
             nodes=hardware.nodes,
-            count=configuration.accelerators,
+            count=configuration.per_server,
         )
         # raises ConfigError for what the engine cannot serve
-        serve = serve_of(engine, model_id, options, arguments, configuration.accelerators, hardware.nodes)
-        served = render_served(engine, serve, entry.runtime, hardware.device)
+        serve = serve_of(engine, model_id, options, arguments, configuration.per_server, hardware.nodes)
+        balancer = planned_balancer(configuration.balancer, configuration.replicas)
+        served = render_served(engine, serve, entry.runtime, hardware.device, balancer)
 
         def run_of(start: str, name: str) -> PlannedRun:
             run_id, spec = specs(configuration, Load(workload=name), served, start, probe)
@@ -269,6 +274,7 @@ def effective_changes(
     board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
     served = ((entry.version, before), (release or entry.version, after))
     old, new = (engine.effective(version, board, each.options, each.arguments) for version, each in served)
+    old["replicas"], new["replicas"] = before.replicas, after.replicas
     return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 

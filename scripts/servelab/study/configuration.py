@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from servelab.core.errors import ConfigError
 from servelab.core.files import JsonPart
 from servelab.core.identity import canonical_json
 from servelab.core.run_spec import ArgumentValue, Strict, Variables
 from servelab.engines.adapters import Engine
+from servelab.engines.balancers import BALANCERS, ROUND_ROBIN
 from servelab.engines.endpoint import origin
+from servelab.machine.devices import DEVICES
 from servelab.study.study import Candidate, Overrides, Study
 
 
@@ -31,7 +34,14 @@ class Configuration(JsonPart):
     options: dict[str, ArgumentValue] = Field(description="Options of the shared vocabulary (engines.md).")
     arguments: dict[str, ArgumentValue] = Field(description="The engine's own arguments.")
     environment_variables: Variables = Field(description="Environment variables of the server.")
-    accelerators: int = Field(description="Accelerators of a deployment.")
+    accelerators: int = Field(description="Accelerators of a deployment: of all its servers together.")
+    replicas: int = Field(1, description="Servers of a deployment.")
+    balancer: str = Field(ROUND_ROBIN, description="What spreads requests over them, if they are several.")
+
+    @property
+    def per_server(self) -> int:
+        """Accelerators of each server; servers that share a whole machine have 1."""
+        return max(1, self.accelerators // self.replicas)
 
 
 class Incumbent(Strict):
@@ -91,6 +101,8 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
         arguments={name: value for name, value in arguments.items() if value is not False},
         environment_variables=variables,
         accelerators=overrides.accelerators or incumbent.accelerators,
+        replicas=overrides.replicas or incumbent.replicas,
+        balancer=overrides.balancer or incumbent.balancer,
     )
 
 
@@ -99,6 +111,26 @@ _OF_AN_ORIGIN = ("api-key-env", "header-env", "insecure")
 
 def _is_elsewhere(before: Mapping[str, ArgumentValue], given: Mapping[str, ArgumentValue]) -> bool:
     return {"url"} <= before.keys() & given.keys() and origin(str(before["url"])) != origin(str(given["url"]))
+
+
+def check_replicas(study: Study, engine: Engine, configuration: Configuration) -> None:
+    """`ConfigError` if the servers of a configuration cannot share its accelerators, or its balancer is unknown."""
+    replicas, count = configuration.replicas, configuration.accelerators
+    balancer = BALANCERS.get(configuration.balancer)
+    if replicas == 1:
+        return
+    if engine.port_flag is None:
+        raise ConfigError(f"engine {engine.name}: `replicas` starts servers by a flag for their port, it has none")
+    if study.hardware.nodes > 1:
+        raise ConfigError(f"`replicas` are servers of one node, and hardware.nodes is {study.hardware.nodes}")
+    if study.client != "servelab" and not balancer.is_process:
+        names = ", ".join(each.name for each in BALANCERS if each.is_process)
+        raise ConfigError(f"client {study.client} sends to one address; it needs a balancer that has one: {names}")
+    if count % replicas and not DEVICES.get(study.hardware.device).is_divided:
+        raise ConfigError(
+            f"{replicas} servers do not fit on {count} accelerators; `accelerators` counts those of all servers, as in "
+            f"`accelerators: {replicas * -(-count // replicas)}`"
+        )
 
 
 def key_of(configuration: Configuration) -> str:

@@ -17,6 +17,7 @@ from servelab.core.identity import canonical_json
 from servelab.core.registry import nearest
 from servelab.core.run_spec import CapacitySpec, ProtocolSpec
 from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.balancers import BALANCERS
 from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
@@ -25,7 +26,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.objective import PERCENTILES, allowed_share, observations_needed
 from servelab.metrics.timeline import LENGTH_DEPENDENT
-from servelab.study.configuration import Configuration, apply, baseline
+from servelab.study.configuration import Configuration, apply, baseline, check_replicas
 from servelab.study.project import Project, check_name, client_release, error_at
 from servelab.study.study import AFTER_SEARCH, RECHECK, Candidate, Overrides, Study, load_study
 from servelab.study.workload_loads import StudyWorkload
@@ -115,7 +116,7 @@ def _refused(
                 return
 
 
-WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
+WHEN_KEYS = ("engine", "model", "accelerators", "replicas", "hardware.per_node")
 
 
 def read_project(file: Path, root: Path) -> Project:
@@ -328,8 +329,16 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
 def _check_accelerators(project: Project, key: str, candidate: Candidate) -> None:
     hardware, is_baseline = project.study.hardware, key == "baseline"
     count = candidate.accelerators or (1 if is_baseline else None)
+    if candidate.balancer is not None:
+        check_name(project, f"{key}.balancer", candidate.balancer, BALANCERS.names(), "balancer")
     if count is None:
         return
+    if is_baseline or candidate.replicas:
+        whole = apply(baseline(project.study).configuration, candidate)
+        try:
+            check_replicas(project.study, project.engine(whole.engine), whole)
+        except ConfigError as error:
+            raise error_at(project, f"{key}.replicas", str(error)) from None
     if count % hardware.nodes:
         wrong = f"{count} is no multiple of hardware.nodes, {hardware.nodes}: each node has as many"
     elif count > hardware.per_node * hardware.nodes:

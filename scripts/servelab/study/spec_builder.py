@@ -20,7 +20,7 @@ class RunSpecs:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._shared: dict[tuple[str, str, int, str | None], RunSpec] = {}
+        self._shared: dict[tuple[str, str, int, int, str | None], RunSpec] = {}
 
     def __call__(
         self,
@@ -34,7 +34,8 @@ class RunSpecs:
 
         `ConfigError` if its engine cannot serve the configuration. `probe` is `RunSpec.incumbent_capacity`.
         """
-        key = (configuration.engine, configuration.model, configuration.accelerators, load.workload if load else None)
+        used = (configuration.accelerators, configuration.replicas)
+        key = (configuration.engine, configuration.model, *used, load.workload if load else None)
         if key not in self._shared:
             made = run_spec(self._project, configuration, load) if load else answers_spec(self._project, configuration)
             self._shared[key] = made
@@ -81,6 +82,7 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
             device=study.hardware.device,
             count=configuration.accelerators,
             nodes=study.hardware.nodes,
+            replicas=configuration.replicas,
         ),
         workload=project.workload_spec(load.workload),
         objective=objective.measured_as or objective.tag,

@@ -226,7 +226,20 @@ class Overrides(Strict):
         "flag without a value, false removes the argument.",
     )
     environment_variables: Variables = Field({}, description="Environment variables of the server.")
-    accelerators: int | None = Field(None, ge=1, description="Accelerators to use. Default: as the incumbent.")
+    accelerators: int | None = Field(
+        None, ge=1, description="Accelerators to use, of all `replicas` together. Default: as the incumbent."
+    )
+    replicas: int | None = Field(
+        None,
+        ge=1,
+        description="Servers to start on the node, each with its own part of the accelerators, or of the cores of a "
+        "machine that is one accelerator; measured as one deployment. Default: as the incumbent, 1 for the baseline.",
+    )
+    balancer: str | None = Field(
+        None,
+        description="What spreads requests over `replicas` (docs/engines.md#several-servers). Default: as the "
+        "incumbent, `round_robin` for the baseline.",
+    )
 
 
 class Candidate(Overrides):
@@ -245,6 +258,8 @@ class Candidate(Overrides):
         parts += [f"{key}={value}" for key, value in self.environment_variables.items()]
         if self.accelerators:
             parts.append(f"{self.accelerators} accelerators")
+        parts += [f"{self.replicas} servers"] if self.replicas else []
+        parts += [self.balancer] if self.balancer else []
         return ", ".join(parts)
 
 
@@ -256,7 +271,7 @@ class Stage(Strict):
     when: dict[str, str | int | bool] = Field(
         {},
         description="The stage applies only if the incumbent has these: `engine`, `model`, `accelerators`, "
-        "`hardware.per_node`, `options.<name>`.",
+        "`replicas`, `hardware.per_node`, `options.<name>`.",
     )
     candidates: list[Candidate] = Field(
         description="Configurations to try. The stage `proposed` may have none yet: `servelab propose` adds to it, and "

@@ -105,6 +105,8 @@ class Engine(ABC):
     """First release that serves a model over several nodes as `command` starts it; None if none does."""
     launches_nodes: ClassVar[bool] = False
     """Whether the first node's command starts the parts on the others, by `Span.launcher`."""
+    port_flag: ClassVar[str | None] = "--port"
+    """Flag of the port in a command that a user types; None if it is not set by one."""
     more_ports: ClassVar[int] = 0
     """Number of further ports that it uses and that can be set."""
     ready_path: ClassVar[str] = "/health"

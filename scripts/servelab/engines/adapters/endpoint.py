@@ -25,6 +25,7 @@ class Endpoint(Engine):
     """Any server with OpenAI's API. Its arguments say where it is; its options and variables are its own."""
 
     name = "endpoint"
+    port_flag = None
     packages = ()
     model_formats = ("safetensors", "gguf")
     option_flags: ClassVar = {}

@@ -193,6 +193,8 @@ class DeviceKind(ABC):
     """Its name in a study."""
     variable: str | None = None
     """The environment variable that names the devices a program may use; None if there is none."""
+    is_divided: bool = False
+    """Whether one device is the whole machine, which servers share by its cores (`divided`)."""
     gres: tuple[str, ...] = ()
     """Names of this resource in batch systems; empty if they do not allocate single devices of this kind."""
     words: tuple[str, ...] = ()
@@ -205,6 +207,10 @@ class DeviceKind(ABC):
     @abstractmethod
     def find(self) -> list[Device]:
         """The devices of this machine that this process can see; `Outage` if the vendor's tool does not answer."""
+
+    def divided(self, device: Device, parts: int) -> list[Device]:
+        """The device in so many parts, each with CPUs of its own; `Outage` if it has too few."""
+        raise NotImplementedError
 
     def described(self, devices: Sequence[Device]) -> list[Device]:
         """The same devices with their settings, as far as the vendor's tool reports them; this may take seconds."""

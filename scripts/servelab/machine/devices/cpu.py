@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import psutil
 
+from servelab.core.errors import Outage
 from servelab.machine.cpu import cpu_model, cpu_rates
 from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, Topology, numa_nodes, numbers
 from servelab.machine.rates import DeviceRates
@@ -27,18 +30,33 @@ class Cpu(DeviceKind):
     """All CPUs and the memory of the machine, for one run at a time."""
 
     name = "cpu"
-    words = ("cpu",)
+    words: tuple[str, ...] = ("cpu",)
+    is_divided = True
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
         return [Device(index="0", key=KEY, name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
 
+    def divided(self, device: Device, parts: int) -> list[Device]:
+        """See `DeviceKind.divided`; cores next to each other, which share a NUMA node where that is possible."""
+        cores = _cores(os.sched_getaffinity(0))
+        if (each := len(cores) // parts) == 0:
+            raise Outage(f"{parts} servers need a core each, this process may use {len(cores)}")
+        shares = [cores[each * part : each * (part + 1)] for part in range(parts)]
+        return [replace(device, cpus=tuple(sorted(chain.from_iterable(share)))) for share in shares]
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
+        cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
+        flags = dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",))
+        return Passthrough(flags=flags if cpus else {})
+
     def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
         """See `DeviceKind.measured_rates`."""
-        return cpu_rates([])
+        return cpu_rates([cpu for device in devices for cpu in device.cpus])
 
 
-class CpuCores(DeviceKind):
+class CpuCores(Cpu):
     """Cores with all their hardware threads, from the CPUs that this process may use.
 
     One core in eight is reserved for load clients and the rest of the system.
@@ -46,6 +64,7 @@ class CpuCores(DeviceKind):
 
     name = "cpu-cores"
     words = ("cpu", "core", "cores")
+    is_divided = False
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
@@ -58,15 +77,6 @@ class CpuCores(DeviceKind):
         """See `DeviceKind.topology`: cores of one NUMA node are neighbours."""
         nodes = {cpu: cpus for cpus in numa_nodes().values() for cpu in numbers(cpus)}
         return Topology(cpus={device.key: nodes[device.cpus[0]] for device in devices if device.cpus[0] in nodes})
-
-    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
-        """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
-        cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
-        return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
-
-    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
-        """See `DeviceKind.measured_rates`."""
-        return cpu_rates([cpu for device in devices for cpu in device.cpus])
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""

@@ -26,6 +26,8 @@ class LoadPlan(Strict):
     base_url: str = Field(
         description="`http://host:port` or `https://host:port` with its API at `/v1`, or followed by the API's path."
     )
+    more_urls: tuple[str, ...] = Field((), description="Further servers that requests are spread over.")
+    balancer: str = Field("round_robin", description="How: `round_robin` or `least_in_flight`.")
     api_key_env: str | None = Field(
         None, description="Name of the environment variable with the key that is sent as `Authorization: Bearer …`."
     )
@@ -64,9 +66,9 @@ class LoadPlan(Strict):
     )
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of the server."""
-        return _address(self.base_url)
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each server."""
+        return [_address(url) for url in (self.base_url, *self.more_urls)]
 
     @field_validator("base_url")
     @classmethod

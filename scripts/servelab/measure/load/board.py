@@ -70,8 +70,10 @@ _COUNTS = 3
 class Board:
     """Shared memory, created before the processes fork. Each process writes only its own row, so there is no lock."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, servers: int = 1) -> None:
         self._cells = memoryview(mmap.mmap(-1, 8 * (1 + _COUNTS * processes))).cast("q")
+        self._sent = memoryview(mmap.mmap(-1, 8 * processes * servers)).cast("q")
+        self._servers = servers
 
     def write(self, process: int, in_flight: int, done: int, failed: int) -> None:
         """Replaces a process's counts."""
@@ -81,6 +83,14 @@ class Board:
     def in_flight(self) -> int:
         """Requests in flight."""
         return sum(self._cells[1::_COUNTS])
+
+    def count(self, process: int, server: int, change: int) -> None:
+        """Changes how many requests of a process are in flight on a server."""
+        self._sent[process * self._servers + server] += change
+
+    def in_flight_on(self, server: int) -> int:
+        """Requests in flight on a server."""
+        return sum(self._sent[server :: self._servers])
 
     def totals(self) -> tuple[int, int, int]:
         """Requests in flight, done and failed of all processes."""

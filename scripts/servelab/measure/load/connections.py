@@ -22,10 +22,10 @@ _PIECE_BYTES = 1 << 15
 """Ciphertext of one read; the caller's buffer has room for more than its plain text."""
 
 
-def resolve(plan: LoadPlan) -> list[Address]:
-    """The server's addresses, in the order to try them; `OSError` if its name cannot be resolved."""
-    found = socket.getaddrinfo(*plan.address, type=socket.SOCK_STREAM)
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+def resolve(plan: LoadPlan) -> list[list[Address]]:
+    """Each server's addresses, in the order to try them; `OSError` if a name cannot be resolved."""
+    found = [socket.getaddrinfo(*address, type=socket.SOCK_STREAM) for address in plan.addresses]
+    return [[(family, address) for family, _, _, _, address in each] for each in found]  # type: ignore[misc]
 
 
 def open_socket(family: socket.AddressFamily) -> socket.socket:
@@ -144,6 +144,8 @@ class Exchange:
         """Position among the plan's requests."""
         self.unsent: memoryview | None = memoryview(message)
         """Bytes left to send; None when all are sent."""
+        self.server = 0
+        """Number of the server, of several."""
         self.address = 0
         """Index of the server's address to connect to."""
         self.sock: socket.socket | TlsSocket | None = None

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 from servelab.engines.endpoint import trusted
 from servelab.measure.load import LoadPlan
@@ -24,6 +25,7 @@ from servelab.measure.load.connections import NO_STAMP, STAMP_BYTES, Exchange, T
 from servelab.measure.load.records import read_answer
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
 
+_LEAST = "least_in_flight"
 _READ_BYTES = 1 << 16
 _TICK_S = 0.1
 _STARTS_PER_TURN = 32
@@ -66,14 +68,17 @@ class Loop:
         self._open: dict[int, Exchange] = {}
         self._unfinished: deque[Exchange] = deque()
         self._lingering: deque[tuple[float, socket.socket | TlsSocket]] = deque()
-        self._kept: list[socket.socket | TlsSocket] = []
-        """Connections that take a further request, the last used at the end."""
+        self._kept: list[list[socket.socket | TlsSocket]] = [[] for _ in plan.addresses]
+        """Each server's connections that take a further request, the last used at the end."""
         self._reused: set[Exchange] = set()
         """Requests on a kept connection whose answer has not begun."""
         self.resent = 0
         """Requests sent again, as the server had ended their kept connection."""
         self._in_flight = self._done = self._failed = 0
-        self._address = 0
+        self._address = [0 for _ in plan.addresses]
+        """Index of each server's address that was reached last."""
+        self._turn_of = process
+        """Number of the server whose turn is next, not reduced by their count."""
         self._next: int | None = None
         self._turns: list[tuple[float, int]] = []
         """Later turns of conversations that are not sent yet: a heap of when each is due, and which it is."""
@@ -100,7 +105,7 @@ class Loop:
             for exchange in self._open.values():
                 if exchange.sock is not None:
                     exchange.sock.close()
-            for sock in [*self._kept, *(sock for _, sock in self._lingering)]:
+            for sock in [*chain.from_iterable(self._kept), *(sock for _, sock in self._lingering)]:
                 sock.close()
             self._epoll.close()
             self.difference.measure()
@@ -223,15 +228,17 @@ class Loop:
     def _start(self, index: int) -> None:
         output_tokens = int(self._requests.output_tokens[index])
         exchange = Exchange(index, self._requests.messages[index], clock(), output_tokens)
-        exchange.address = self._address
+        exchange.server = self._choose()
+        exchange.address = self._address[exchange.server]
         self.exchanges.append(exchange)
         self._unfinished.append(exchange)
         self._in_flight += 1
+        self._board.count(self._process, exchange.server, 1)
         self._publish()
         if self._unresolved is not None:
             self._end(exchange, self._unresolved)
-        elif self._kept:
-            exchange.sock = self._kept.pop()
+        elif kept := self._kept[exchange.server]:
+            exchange.sock = kept.pop()
             exchange.receive = exchange.sock.recvmsg_into
             self._reused.add(exchange)
             self._write(exchange)
@@ -242,8 +249,15 @@ class Loop:
             self._board.saturate()
             self._saturate()
 
+    def _choose(self) -> int:
+        """The server of the next request."""
+        turn, count = self._turn_of, len(self._address)
+        self._turn_of += 1
+        servers = [(turn + step) % count for step in range(count)]
+        return min(servers, key=self._board.in_flight_on) if self._plan.balancer == _LEAST else servers[0]
+
     def _connect(self, exchange: Exchange) -> None:
-        family, address = self._addresses[exchange.address]
+        family, address = self._addresses[exchange.server][exchange.address]
         try:
             sock = open_socket(family)
         except OSError as error:
@@ -252,7 +266,7 @@ class Loop:
         if self._trusted is None:
             exchange.sock, exchange.receive = sock, sock.recvmsg_into
         else:
-            exchange.sock = exchange.shaking = TlsSocket(sock, self._trusted, self._plan.address[0])
+            exchange.sock = exchange.shaking = TlsSocket(sock, self._trusted, self._plan.addresses[0][0])
             exchange.receive = partial(self._shake, exchange)
         failure = sock.connect_ex(address)
         if failure not in (0, errno.EINPROGRESS):
@@ -267,7 +281,7 @@ class Loop:
         self._reused.remove(exchange)
         self._release(exchange)
         self.resent += 1
-        exchange.sent_at, exchange.address = None, self._address
+        exchange.sent_at, exchange.address = None, self._address[exchange.server]
         exchange.unsent = memoryview(self._requests.messages[exchange.index])
         self._connect(exchange)
         return True
@@ -277,7 +291,7 @@ class Loop:
         if self._resend(exchange):
             return
         self._release(exchange)
-        if exchange.address + 1 < len(self._addresses):
+        if exchange.address + 1 < len(self._addresses[exchange.server]):
             exchange.address += 1
             self._connect(exchange)
         else:
@@ -308,7 +322,7 @@ class Loop:
             exchange.unsent = None  # the server reads no more; its answer may say why
         else:
             exchange.sent_at = exchange.sent_at or at
-            self._address = exchange.address
+            self._address[exchange.server] = exchange.address
         events = 0 if exchange.sent_at is None else select.EPOLLIN
         if exchange.unsent:
             events |= select.EPOLLOUT
@@ -350,6 +364,7 @@ class Loop:
         exchange.unsent = None
         exchange.close_parser()
         self._in_flight -= 1
+        self._board.count(self._process, exchange.server, -1)
         self._done += 1
         self._failed += bool(error) or exchange.status != 200
         self._publish()
@@ -377,7 +392,7 @@ class Loop:
         if self._open.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock.fileno())
         if exchange.can_be_followed and self._plan.keep_alive and exchange.unsent is None:
-            self._kept.append(sock)
+            self._kept[exchange.server].append(sock)
         elif exchange.complete:
             self._lingering.append((clock() + _LINGER_S, sock))
         else:

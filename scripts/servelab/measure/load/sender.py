@@ -60,7 +60,7 @@ def send_load(plan: LoadPlan) -> LoadResult:
     requests = prepare(plan)
     processes = max(1, min(plan.processes, len(requests.first), plan.max_concurrency or plan.processes))
     _allow_open_files(plan, len(requests), processes)
-    board = Board(processes)
+    board = Board(processes, len(plan.addresses))
     progress = LoadProgress(board, len(requests))
     # A garbage collection would pause every stream at once; nothing here needs one.
     gc.collect()

@@ -40,8 +40,8 @@ class Watched:
     devices: Sequence[Device]
     """The devices of this run."""
     engine: Engine
-    server: Callable[[], tuple[str, int] | None]
-    """Returns base URL and process id of the running server; None if none runs."""
+    servers: Callable[[], Sequence[tuple[str, int]]]
+    """Returns base URL and process id of each running server."""
     elsewhere: int = 0
     """Number of the run's devices on other nodes: they are not read, so sums over all devices are not known."""
     cpus: frozenset[int] = frozenset()

@@ -66,7 +66,7 @@ class MachineUse(TelemetrySource):
     }
 
     def __init__(self, watched: Watched) -> None:
-        self._server, self._pinned = watched.server, watched.cpus
+        self._servers, self._pinned = watched.servers, watched.cpus
         coordinator = os.environ.get(COORDINATOR, "")
         self._coordinator = int(coordinator) if coordinator.isdigit() else None
         self._parents: dict[int, int] = {}
@@ -79,30 +79,27 @@ class MachineUse(TelemetrySource):
 
     def read(self) -> Iterator[Reading]:
         """See `TelemetrySource.read`."""
-        server = self._server()
-        server_pid = server[1] or None if server else None  # 0: of another machine
-        now, before = self._now(server_pid), self._before
+        pids = {pid for _, pid in self._servers() if pid}  # 0: of another machine
+        now, before = self._now(pids), self._before
         if before is None or now.stamp_s - before.stamp_s >= _SHORTEST_S:
             self._before = now
             if before is not None:
                 yield from _shares(before, now)
                 if self._waits:
-                    yield from _waits(before, now, self._pinned, sees_server=server_pid is not None)
+                    yield from _waits(before, now, self._pinned, sees_server=bool(pids))
         memory = psutil.virtual_memory()
         yield Reading("memory_used_bytes", memory.total - memory.available)
         yield Reading("load_average_1m", os.getloadavg()[0])
         if now.server.rss:
             yield Reading("server_rss_bytes", now.server.rss)
 
-    def _now(self, server_pid: int | None) -> _Moment:
+    def _now(self, servers: set[int]) -> _Moment:
         """Seconds so far of all processes that matter, ended ones included."""
-        own = {os.getpid(), *([server_pid] if server_pid else [])}
+        own = {os.getpid(), *servers}
         self._find({*own, *([self._coordinator] if self._coordinator else [])})
         now, waits = _Moment(), dict[tuple[int, str], float]()
         for pid, process in list(self._processes.items()):
-            role = (
-                "server" if self._is_below(pid, {server_pid}) else "client" if self._is_below(pid, own) else "siblings"
-            )
+            role = "server" if self._is_below(pid, servers) else "client" if self._is_below(pid, own) else "siblings"
             group: _Group = getattr(now, role)
             try:
                 with process.oneshot():
@@ -140,7 +137,7 @@ class MachineUse(TelemetrySource):
                 with contextlib.suppress(psutil.Error):
                     self._processes[pid] = psutil.Process(pid)
 
-    def _is_below(self, pid: int, roots: Collection[int | None]) -> bool:
+    def _is_below(self, pid: int, roots: Collection[int]) -> bool:
         """Whether a process is one of the roots or a descendant of one."""
         while pid not in roots and pid in self._parents:
             pid = self._parents[pid]

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import httpx
@@ -35,14 +35,21 @@ _METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
     "accepted_length_tokens": (statistics.fmean, "Tokens of a step, the model's own included, reported likewise"),
     "process_start_unix_s": (max, "When the server's process started, in Unix time"),
 }
-"""Metric → how to combine its label sets (one per engine core), and what it is."""
+"""Metric → how to combine its label sets (one per engine core) and servers, and what it is."""
+_OF_EACH = "server_"
 
 
 class ServerMetrics(TelemetrySource):
     """Reads the running server; one that does not listen yet gives no readings, which is not a failure."""
 
     name = "server"
-    metrics: ClassVar = {metric: text for metric, (_, text) in _METRICS.items()}
+    metrics: ClassVar = {
+        **{metric: text for metric, (_, text) in _METRICS.items()},
+        **{
+            f"{_OF_EACH}{metric}": f"`{metric}` of each of several servers; `device` is its number"
+            for metric in ("requests_running", "kv_cache_usage_fraction", "generation_tokens_total")
+        },
+    }
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
@@ -56,13 +63,12 @@ class ServerMetrics(TelemetrySource):
 
     def read(self) -> list[Reading]:
         """See `TelemetrySource.read`."""
-        if (server := self._watched.server()) is None:
-            return []
+        servers, path = self._watched.servers(), self._watched.engine.metrics_path
         try:
-            text = self._fetch(f"{server[0]}{self._watched.engine.metrics_path}")
+            texts = [self._fetch(f"{url}{path}") for url, _ in servers]
         except httpx.ConnectError:
             return []
-        return parse(text, self._watched.engine.metric_names)
+        return combined([parse(text, self._watched.engine.metric_names) for text in texts])
 
     def close(self) -> None:
         """See `TelemetrySource.close`."""
@@ -98,6 +104,25 @@ def parse(text: str, names: Mapping[str, tuple[str, ...]]) -> list[Reading]:
         for metric, group in names.items()
         if _all_there(group, found)
     ]
+
+
+def combined(servers: Sequence[list[Reading]]) -> list[Reading]:
+    """Readings of all servers of a run together, and a few of each if they are several."""
+    if len(servers) < 2:
+        return [reading for readings in servers for reading in readings]
+    found: dict[str, list[float]] = {}
+    for readings in servers:
+        for metric, value, _ in readings:
+            found.setdefault(metric, []).append(value)
+    each = [
+        Reading(f"{_OF_EACH}{metric}", value, str(number))
+        for number, readings in enumerate(servers)
+        for metric, value, _ in readings
+        if f"{_OF_EACH}{metric}" in ServerMetrics.metrics
+    ]
+    return [
+        Reading(metric, _METRICS[metric][0](values)) for metric, values in found.items() if len(values) == len(servers)
+    ] + each
 
 
 def _all_there(group: Iterable[str], found: Mapping[str, list[float]]) -> bool:

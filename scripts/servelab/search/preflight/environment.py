@@ -142,7 +142,7 @@ CHECKS.register("load", PreflightCheck("load", "whether latencies and SLOs are a
 def _accelerators(place: Place) -> Iterator[Finding]:
     """One finding per candidate."""
     for known in place.candidates:
-        count = known.configuration.accelerators
+        count = known.configuration.per_server
         parallel = place.engine(known).parallel(known.configuration.options, known.configuration.arguments, count)
         shape = place.facts(known.planned.runs[0].spec.model).shape
         yield judge_accelerators(known.name, count, parallel, shape)

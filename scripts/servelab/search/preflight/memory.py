@@ -124,7 +124,9 @@ def look(place: Place) -> Iterator[Finding]:
             dtype = known.configuration.options.get("kv_cache_dtype")
             yield Finding(known.name, "unknown", f"size of a number in KV-cache format `{dtype}` is not known", None)
             continue
-        yield judge(known.name, facts, demand, place.memory)
+        shared = known.configuration.replicas if place.board.is_cpu else 1
+        memory = replace(place.memory, size_bytes=place.memory.size_bytes // shared)
+        yield judge(known.name, facts, demand, memory)
 
 
 def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding:
@@ -168,7 +170,7 @@ def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding
 def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     """The memory that a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
     study, engine, configuration = place.project.study, place.engine(known), known.configuration
-    parallel = engine.parallel(configuration.options, configuration.arguments, configuration.accelerators)
+    parallel = engine.parallel(configuration.options, configuration.arguments, configuration.per_server)
     division = division_of(engine, study.engines[configuration.engine].version, place.effective(known), parallel)
     if division is None or facts.shape is None or facts.weights_bytes is None:
         return None
@@ -177,7 +179,7 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     limit = engine.setting("max_num_seqs", configuration.options, configuration.arguments)
     requests = place.requests(study.objective.on)
     limit_in_flight = study.protocol_of(study.objective.on).max_concurrency
-    in_flight = min(requests.count, limit_in_flight or requests.count)
+    in_flight = -(-min(requests.count, limit_in_flight or requests.count) // configuration.replicas)
     sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
     context = asked_tokens(place, known) or facts.shape.max_positions or requests.longest_tokens or 0
     if engine.reserves_context:  # it reserves the cache for max_num_seqs sequences, or for one if that is not set

@@ -109,7 +109,7 @@ def given_flags(place: Place, known: Known) -> list[str]:
         port=0,
         options=configuration.options,
         arguments=configuration.arguments,
-        count=configuration.accelerators,
+        count=configuration.per_server,
     )
     try:
         command = place.engine(known).command(serve)

@@ -94,7 +94,8 @@ def _distinct(project: Project, starts: list[Incumbent]) -> list[Incumbent]:
     for start in starts:
         configuration = start.configuration
         options = tuple(sorted((name, value) for name, value in configuration.options.items() if name in named))
-        kept.setdefault((configuration.engine, configuration.model, configuration.accelerators, options), start)
+        used = (configuration.accelerators, configuration.replicas)
+        kept.setdefault((configuration.engine, configuration.model, used, options), start)
     return list(kept.values())
 
 

@@ -26,7 +26,7 @@ def look(place: Place) -> Iterator[Finding]:
             settings=place.effective(known),
             config=facts.config,
             board=place.board,
-            parallel=engine.parallel(configuration.options, configuration.arguments, configuration.accelerators),
+            parallel=engine.parallel(configuration.options, configuration.arguments, configuration.per_server),
             context=asked_tokens(place, known)
             or own_positions(configuration.arguments, configuration.environment_variables, own),
         )
