@@ -56,6 +56,12 @@ FORMS = {
     "docker": "docker run --gpus all --rm -v ~/c:/c -e HF_TOKEN=x -p 8000:8000 vllm/vllm-openai:v0.17.1 "
     "--model m/x --max-num-seqs 8",
     "entry point": "docker run --entrypoint vllm img/vllm serve m/x --max-num-seqs 8",
+    "shell": "bash -lc 'source env/bin/activate && exec vllm serve m/x --max-num-seqs 8 > log 2>&1 &'",
+    "in front": "$ time srun --gres=gpu:1 numactl -m 0 uv run vllm serve m/x --max-num-seqs 8",
+    "variables": "sudo docker run -itd -e M=m/x --entrypoint /bin/sh vllm/vllm-openai "
+    "-c 'vllm serve $M --max-num-seqs ${N:-8}'",
+    "dashes and lines": "vllm serve m/x \\ \n \u2013max-num-seqs 8",
+    "last of two": "vllm serve m/x --max-num-seqs 4 --max_num_seqs=8 --served-model-name a b",
 }
 
 
@@ -88,13 +94,22 @@ def test_a_container_of_a_file_is_read(tmp_path):
     [
         ("ls -l", "starts no engine"),
         ("vllm serve", "names no model"),
-        ("vllm serve m/x --max-num-seqs 8 --max-num-seqs 9", "twice"),
+        ("llama-server -m m/x -ot a=CPU -ot b=CPU", "twice"),
+        ("vllm serve m/x --max-num-seqs $N", "does not set that variable"),
         ("sglang serve --model m/x --cuda-graph-bs 1 2 4", "several values"),
     ],
 )
 def test_what_cannot_be_read_is_one_error(text, message):
     with pytest.raises(ConfigError, match=message):
         read_command([text])
+
+
+def test_a_model_behind_a_switch_and_flags_of_a_file_are_read(tmp_path):
+    (tmp_path / "own.yaml").write_text("max-num-seqs: 4\ntensor-parallel-size: 2\nenforce-eager: true\n")
+    read = read_command([f"vllm serve --config {tmp_path}/own.yaml --trust-remote-code m/x --max-num-seqs 8"])
+    assert (read.model, read.arguments, read.left_out) == ("m/x", {"trust-remote-code": True}, {})
+    assert read.options == {"tensor_parallel_size": 2, "max_num_seqs": 8, "enforce_eager": True}
+    assert read_command(["llama-server -m m -c 0 --n-gpu-layers 9"]).arguments == {"-c": 0, "gpu-layers": 9}
 
 
 def test_flags_that_a_release_lacks_are_named_with_the_nearest():
@@ -112,6 +127,9 @@ def test_a_credential_of_the_command_is_left_out(capsys):
     assert said["study"]["baseline"]["environment_variables"] == {"VLLM_X": "1"}
     assert {"HF_TOKEN", "--hf-token"} <= {note.partition(" ")[0] for note in said["notes"]}
     assert any("shape is not known" in note for note in said["notes"])
+    with pytest.raises(ConfigError, match="is an address") as refused:
+        asked(capsys, *H100, "--", "vllm", "serve", "https://me:s3cret@models.example/m")
+    assert "s3cret" not in str(refused.value)
 
 
 CASES = {

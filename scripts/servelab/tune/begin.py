@@ -113,6 +113,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     if asked.metric not in METRICS.names():
         raise ConfigError(f"--question {asked.metric}: unknown metric{nearest(asked.metric, METRICS.names())}")
     command, device = asked.command, asked.hardware.device
+    if "://" in command.model:  # which may hold a password
+        raise ConfigError("the model is an address, which cannot be pinned; give its name on the hub, or a path")
     known = known_engines(root, device)
     entries = {name: _at_release(entry, name, root, None) for name, entry in known.items()}
     command = replace(command, engine=_here(command.engine, entries, device))

@@ -20,13 +20,20 @@ import yaml
 from servelab.core.credentials import holds_credential
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
+from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import OPTIONS
+from servelab.engines.options import OPTIONS, check_option_names
 from servelab.search.preflight.options import known_flags, nearest_flag
 
-_DOCKER_SWITCH = re.compile(r"-d|-[it]{1,2}|--(rm|detach|privileged|init|interactive|tty|read-only)")
+_DOCKER_SWITCH = re.compile(r"-[ditP]+|--(rm|detach|privileged|init|interactive|tty|read-only|publish-all)")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_USED = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$\((\w+)\)|\$(\w+)")
+"""A variable in a word, as a shell, Compose and Kubernetes write it: name and default."""
 _FLAG = re.compile(r"--?[A-Za-z]")
+_SWITCH = re.compile(r"--(no|enable|disable|trust|enforce|use|skip|async)[-_]")
+"""Begins flags that take no value, at most true or false."""
+_APPENDS = re.compile(r"-ot|--(override-(tensor|kv)|lora(-scaled)?|control-vector(-scaled)?|middleware)")
+"""Flags of which each occurrence counts; of others the last one does."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +54,30 @@ class TypedCommand:
 def read_command(words: Sequence[str]) -> TypedCommand:
     """The command, as words, as one text, or as a compose or Kubernetes file; `ConfigError` if it is not known."""
     words = list(words)
-    if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
+    if len(words) == 1 and words[0].endswith((".yaml", ".yml")) and " " not in words[0]:
         return _read_container(Path(words[0]))
-    if len(words) == 1:
-        words = _split(words[0])
-    variables, words = _variables(words)
-    image = None
-    if len(words) > 1 and Path(words[0]).name in ("docker", "podman", "nerdctl") and "run" in words[1:3]:
-        image, given, words = _of_container_line(words)
-        variables |= given
-    return _read(words, variables, image)
+    words = _of_shell(_split(words[0]) if len(words) == 1 else words)
+    for place, word in enumerate(words[:-1]):
+        if Path(word).name in ("docker", "podman", "nerdctl") and "run" in words[place + 1 : place + 3]:
+            image, given, words = _of_container_line(words[place:])
+            return _read(words, given, image)
+    return _read(words, {}, None)
 
 
 def _split(text: str) -> list[str]:
+    text = re.sub(r"(?<!\S)[\u2013\u2014]+(?=[A-Za-z])", "--", text)  # as pages make of two dashes
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        return shlex.split(re.sub(r"\\\s*\n", " ", text), comments=True)
     except ValueError as error:
         raise ConfigError(f"the command cannot be read: {error}") from None
 
 
-def _variables(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Assignments in front of a command, also behind `env`, and the rest."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest and (_VARIABLE.fullmatch(rest[0]) or rest[0] in ("env", "export", "exec", "nohup", "&&")):
-        name, equals, value = rest.pop(0).partition("=")
-        if equals:
-            found[name] = value
-    return found, rest
+def _of_shell(words: list[str]) -> list[str]:
+    """The words, and those of the text that `sh -c` gets."""
+    for place, word in enumerate(words[:-2]):
+        if Path(word).name in ("sh", "bash") and re.fullmatch(r"-\w*c", words[place + 1]):
+            return words[:place] + _split(words[place + 2])
+    return words
 
 
 def _of_container_line(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
@@ -95,7 +98,7 @@ def _of_container_line(words: list[str]) -> tuple[str, dict[str, str], list[str]
         place += 1
     if place >= len(words):
         raise ConfigError("docker run: the line names no image")
-    return words[place], variables, [*entrypoint, *words[place + 1 :]]
+    return words[place], variables, _of_shell([*entrypoint, *words[place + 1 :]])
 
 
 def _read_container(file: Path) -> TypedCommand:
@@ -107,11 +110,8 @@ def _read_container(file: Path) -> TypedCommand:
     found = []
     for container in _containers(documents):
         words = [word for key in ("entrypoint", "command", "args") for word in _words(container.get(key))]
-        if len(words) > 1 and Path(words[0]).name in ("sh", "bash") and words[1] in ("-c", "-lc"):
-            words = _split(" ".join(words[2:]))
-        variables, words = _variables(words)
         with suppress(ConfigError):
-            found.append(_read(words, _environment(container) | variables, str(container["image"])))
+            found.append(_read(_of_shell(words), _environment(container), str(container["image"])))
     if len(found) != 1:
         raise ConfigError(f"{file}: {len(found)} containers start an engine that is known; give the command itself")
     return found[0]
@@ -136,17 +136,21 @@ def _environment(container: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(given, dict):
         return {str(name): str(value) for name, value in given.items()}
     pairs = (each.partition("=")[::2] if isinstance(each, str) else (each["name"], each.get("value")) for each in given)
-    return {name: str(value) for name, value in pairs if value is not None}
+    return {name: str(value) for name, value in pairs if value}
 
 
 def _read(words: list[str], variables: dict[str, str], image: str | None) -> TypedCommand:
-    text = " ".join([Path(words[0]).name, *words[1:3]]) if words else ""
+    """The first server that the words start, whatever is in front of it."""
     named = [engine for engine in ENGINES if engine.typed and image and re.search(engine.typed.image, image.lower())]
-    for engine in [*named, *(each for each in ENGINES if each.typed)]:
-        assert engine.typed is not None
-        if begins := re.match(rf"({engine.typed.begins})(?= |$)", text):
-            return _with_flags(engine, words[len(begins[0].split()) :], variables, image)
-    if named and not re.match(r"(ba)?sh\b|python", text):  # the image starts the server, with these flags
+    for place, word in enumerate(words):
+        text = " ".join([Path(word).name, *words[place + 1 : place + 3]])
+        for engine in [*named, *(each for each in ENGINES if each.typed)]:
+            assert engine.typed is not None
+            if begins := re.match(rf"({engine.typed.begins})(?= |$)", text):
+                set_before = dict(each.split("=", 1) for each in words[:place] if _VARIABLE.fullmatch(each))
+                rest = words[place + len(begins[0].split()) :]
+                return _with_flags(engine, rest, variables | set_before, image)
+    if named and not re.match(r"(ba)?sh\b|python", " ".join(words)):  # the image starts the server, with these flags
         return _with_flags(named[0], words, variables, image)
     known = ", ".join(" ".join(engine.display_base("MODEL")) for engine in ENGINES if engine.typed)
     raise ConfigError(f"`{shlex.join(words[:3])}` starts no engine that is known here; known are {known}")
@@ -154,10 +158,17 @@ def _read(words: list[str], variables: dict[str, str], image: str | None) -> Typ
 
 def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], image: str | None) -> TypedCommand:
     assert engine.typed is not None
+    words = [_expanded(word, variables) for word in words]
     model, given = _pairs(words)
+    if isinstance(file := given.get("--config"), str) and Path(file).is_file():
+        model, given = _pairs([*_of_file(Path(file)), *words])
+        del given["--config"]
     left_out: dict[str, str] = {}
     for flag in engine.typed.model_flags:
         model = str(given.pop(flag)) if flag in given else model
+    if own := engine.own_flags():  # the launcher knows one name of each
+        names = {flag: f"--{engine.names.of(flag)}" for flag in given if flag not in own}
+        given = {names[flag] if names.get(flag) in own else flag: value for flag, value in given.items()}
     if model is None:
         raise ConfigError(
             f"the command names no model; {engine.name} takes it by {' or '.join(engine.typed.model_flags)}"
@@ -174,16 +185,36 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
         if holds_credential(_argument_name(name), str(value)):  # as a study would be refused
             left_out[name] = "a credential would get into reports, and a server on loopback needs none"
     given = {flag: value for flag, value in given.items() if flag not in left_out}
+    kept = {each: _expanded(value, variables) for each, value in variables.items() if each not in left_out}
+    for name, value in {"the model": model, **given, **kept}.items():
+        if isinstance(value, list):
+            raise ConfigError(
+                f"{name} takes several values, which a study cannot hold yet: {', '.join(map(str, value))}"
+            )
+        if isinstance(value, str) and _USED.search(value):
+            raise ConfigError(f"{name} is {value}, and the command does not set that variable; write its value")
     return TypedCommand(
         engine=engine.name,
         model=model,
         revision=None if revision is None else str(revision),
         options=options,
         arguments={_argument_name(flag): value for flag, value in given.items()},
-        variables={each: value for each, value in variables.items() if each not in left_out},
+        variables=kept,
         image=image,
         left_out=left_out,
     )
+
+
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
+    """The word with the values of the variables that it uses, as far as the command sets them."""
+    return _USED.sub(lambda used: variables.get(used[1] or used[3] or used[4], used[2] or used[0]), word)
+
+
+def _of_file(file: Path) -> list[str]:
+    """The flags of an engine's own configuration file."""
+    flags = read_yaml(file)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in flags.items()}
+    return [f"--{name}={text}" if text != "true" else f"--{name}" for name, text in texts.items() if text != "false"]
 
 
 def _reason(why: str) -> str:
@@ -195,24 +226,25 @@ def _argument_name(flag: str) -> str:
     return flag.removeprefix("--")
 
 
-def _pairs(words: list[str]) -> tuple[str | None, dict[str, ArgumentValue]]:
-    """The word in front of the flags, and each flag with its value; true without one."""
+def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
+    """The word that belongs to no flag, and each flag with its value: true without one, a list of several."""
     model: str | None = None
-    given: dict[str, ArgumentValue] = {}
+    given: dict[str, Any] = {}
     last = None
     for word in words:
         if word in ("&", "|", ">", ">>", "2>&1", ";", "&&", "||"):
             break
         if _FLAG.match(word):
             name, equals, value = word.partition("=")
-            if name in given:
+            if name in given and _APPENDS.fullmatch(name):
                 raise ConfigError(f"the command gives {name} twice; keep one of them")
             given[name] = _value(value) if equals else True
             last = None if equals else name
-        elif last is not None:
-            if given[last] is not True:
-                raise ConfigError(f"{last} takes several values, which a study cannot hold yet: {given[last]}, {word}")
-            given[last] = _value(word)
+        elif last is not None and (not _SWITCH.match(last) or word.lower() in ("true", "false")):
+            before = given[last]
+            given[last] = (
+                _value(word) if before is True else [*(before if isinstance(before, list) else [before]), word]
+            )
         elif model is None:
             model = word
         else:
@@ -273,10 +305,11 @@ def _candidates(
     value = given[flag] if flag else None
     if value is None or isinstance(value, bool):
         return []
-    try:
-        return [json.loads(str(value)) if kind is int and type(value) is not int else kind(value)]
-    except ValueError:
-        return []
+    with suppress(ValueError, ConfigError):
+        found = json.loads(str(value)) if kind is int and type(value) is not int else kind(value)
+        check_option_names({option: found})
+        return [found]
+    return []
 
 
 def unknown_flags(command: TypedCommand, version: str) -> dict[str, str]:
