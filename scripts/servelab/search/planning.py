@@ -22,6 +22,7 @@ from servelab.study.configuration import (
     check_replicas,
     key_of,
     may_change_answers,
+    on_whole_node,
 )
 from servelab.study.plan import ANSWERS, PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
@@ -104,6 +105,7 @@ def plan_confirm(
         (label, tuple(name for name, count in most.items() if number < count)) for number, label in enumerate(labels)
     )
     starts = Starts(loads, asked=labels[: study.proof.pairs] if study.answers else ())
+    sides = [side._replace(configuration=on_whole_node(study, side.configuration)) for side in sides]
     candidates = [_planned(project, RunSpecs(project), side, starts, is_incumbent=side is sides[0]) for side in sides]
     return Plan(
         study=study.study,

@@ -47,7 +47,7 @@ from servelab.search.proof import (
     looks,
     pairs_for_promise,
 )
-from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
+from servelab.study.configuration import Configuration, Incumbent, as_searched, baseline, difference, key_of
 from servelab.study.plan import LeftOut, Plan, order_of
 from servelab.study.project import Project
 from servelab.study.study import CONFIRM_FIRST, CONFIRM_MORE, Study
@@ -166,7 +166,8 @@ def plan_proof(project: Project, stage: str, past: Sequence[PastStage], before: 
             left_out = LeftOut(candidate=winner.candidate, change_percent=promised, why=changed)
             plan = plan_confirm(project, other, min(left, study.proof.pairs), stage)
             return plan.model_copy(update={"left_out": left_out})
-    winner = Incumbent(candidate=str(before.plan.proposed), configuration=before.plan.candidates[-1].configuration)
+    proved = as_searched(study, before.plan.candidates[-1].configuration)
+    winner = Incumbent(candidate=str(before.plan.proposed), configuration=proved)
     pairs, lost = pairs_for(study, stage, before, past), lost_pairs(study, before)
     limited, most = None, _affordable(study, before, past) if len(before.plan.candidates) > 1 else inf
     if pairs > most and study.budget is not None:
@@ -295,7 +296,7 @@ def _promised_rows(
             row = by_name.get(candidate.candidate)
             if row is not None and unfit(study, row) is None:
                 rows[key_of(candidate.configuration)] = row
-    winner = rows.get(key_of(proposed or past[-1].winner.configuration)) if past else None
+    winner = rows.get(key_of(as_searched(study, proposed or past[-1].winner.configuration))) if past else None
     return rows.get(key_of(baseline(study).configuration)), winner
 
 

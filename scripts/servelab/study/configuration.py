@@ -35,8 +35,14 @@ class Configuration(JsonPart):
     arguments: dict[str, ArgumentValue] = Field(description="The engine's own arguments.")
     environment_variables: Variables = Field(description="Environment variables of the server.")
     accelerators: int = Field(description="Accelerators of a deployment: of all its servers together.")
-    replicas: int = Field(1, description="Servers of a deployment.")
-    balancer: str = Field(ROUND_ROBIN, description="What spreads requests over them, if they are several.")
+    replicas: int = Field(
+        1, exclude_if=lambda value: value == 1, description="Servers of a deployment; missing for one."
+    )
+    balancer: str = Field(
+        ROUND_ROBIN,
+        exclude_if=lambda value: value == ROUND_ROBIN,
+        description="What spreads requests over them; missing for `round_robin`.",
+    )
 
     @property
     def per_server(self) -> int:
@@ -113,6 +119,21 @@ def _is_elsewhere(before: Mapping[str, ArgumentValue], given: Mapping[str, Argum
     return {"url"} <= before.keys() & given.keys() and origin(str(before["url"])) != origin(str(given["url"]))
 
 
+def on_whole_node(study: Study, configuration: Configuration) -> Configuration:
+    """As the proof serves it: as often as fits on the node if the study asks so."""
+    count = study.hardware.per_node // configuration.accelerators if study.proof.fills_node else 1
+    if count < 2:
+        return configuration
+    return configuration.model_copy(update={"accelerators": count * configuration.accelerators, "replicas": count})
+
+
+def as_searched(study: Study, proved: Configuration) -> Configuration:
+    """The configuration of the search that a proof serves; a study that fills nodes there has no other `replicas`."""
+    if not study.proof.fills_node:
+        return proved
+    return proved.model_copy(update={"accelerators": proved.per_server, "replicas": 1})
+
+
 def check_replicas(study: Study, engine: Engine, configuration: Configuration) -> None:
     """`ConfigError` if the servers of a configuration cannot share its accelerators, or its balancer is unknown."""
     replicas, count = configuration.replicas, configuration.accelerators
@@ -145,7 +166,7 @@ def changes_of(candidate: Candidate) -> dict[str, object]:
 
 def difference(before: Configuration, after: Configuration) -> dict[str, object]:
     """A readable form of the settings in which `after` differs from `before`; null for a setting that it drops."""
-    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    old, new = dict(before), dict(after)
     found: dict[str, object] = {}
     for name in old:
         if isinstance(old[name], dict):

@@ -26,7 +26,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.objective import PERCENTILES, allowed_share, observations_needed
 from servelab.metrics.timeline import LENGTH_DEPENDENT
-from servelab.study.configuration import Configuration, apply, baseline, check_replicas
+from servelab.study.configuration import Configuration, apply, baseline, check_replicas, on_whole_node
 from servelab.study.project import Project, check_name, client_release, error_at
 from servelab.study.study import AFTER_SEARCH, RECHECK, Candidate, Overrides, Study, load_study
 from servelab.study.workload_loads import StudyWorkload
@@ -227,6 +227,8 @@ def _check_capacity(project: Project, name: str, capacity: CapacitySpec, protoco
 
 def _check_objective(project: Project) -> None:
     objective = project.study.objective
+    if project.study.proof.fills_node and objective.metric_and_basis[1] != "node":
+        raise error_at(project, "proof.fills_node", "is for `objective.per: node` and a metric that is a rate")
     better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
     check_name(project, "objective.metric", objective.metric, better, "metric with a better direction")
     for metric, limits in objective.constraints.items():
@@ -333,8 +335,10 @@ def _check_accelerators(project: Project, key: str, candidate: Candidate) -> Non
         check_name(project, f"{key}.balancer", candidate.balancer, BALANCERS.names(), "balancer")
     if count is None:
         return
+    if candidate.replicas and project.study.proof.fills_node:
+        raise error_at(project, f"{key}.replicas", "`proof.fills_node` starts as many servers as fit; leave it out")
     if is_baseline or candidate.replicas:
-        whole = apply(baseline(project.study).configuration, candidate)
+        whole = on_whole_node(project.study, apply(baseline(project.study).configuration, candidate))
         try:
             check_replicas(project.study, project.engine(whole.engine), whole)
         except ConfigError as error:

@@ -61,6 +61,12 @@ class ProofKeys(Strict):
         description="Half width of the 95 % interval that the proof is to reach. Default: half of the gain that the "
         "search found, at least 2.",
     )
+    fills_node: bool = Field(
+        False,
+        description="With `objective.per: node`: serve baseline and winner as often as fit on the node (`replicas`), "
+        "and measure the whole under the load as it is written. False multiplies the figure of one, which the report "
+        "calls extrapolated.",
+    )
 
 
 class Answers(Strict):
