@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_queue import as_table, served
 
-from servelab.archive.records import faults_of_run
+from servelab.archive.contents import faults_of_run
 from servelab.core.identity import run_id
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec
 from servelab.measure.load import LoadResult, LoadStats

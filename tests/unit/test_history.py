@@ -14,7 +14,7 @@ from made_place import AFTER, BEFORE
 from made_results import write_run as write
 from made_run import records
 
-from servelab.archive.records import referenced_runs
+from servelab.archive.contents import referenced_runs
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table

@@ -14,9 +14,8 @@ from made_results import write_run
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive.build import build_archive
-from servelab.archive.contents import Contents, WorkflowSource
+from servelab.archive.contents import Contents, WorkflowSource, run_faults
 from servelab.archive.layout import check_signature, opened
-from servelab.archive.records import run_faults
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import restore_archive, restore_unpacked
 from servelab.core.errors import ServelabError

@@ -66,7 +66,7 @@ class Manifest(Strict):
 
     @property
     def folder(self) -> str:
-        """How the names of the study's own files begin."""
+        """The beginning of the names of the study's own files."""
         return f"{RESULTS}/{self.search}/"
 
     @property

@@ -262,7 +262,7 @@ def _variants(value: str) -> set[str]:
 
 
 def _in_base64(value: bytes) -> set[str]:
-    """How base64 writes a value, also inside of a longer text: there it may begin at each of three places."""
+    """A value as base64 writes it, also inside of a longer text: there it may begin at each of three places."""
     found = set()
     for before in range(3):
         text = base64.b64encode(bytes(before) + value).decode()

@@ -27,7 +27,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Restored:
-    """How many of an archive's files were written, and how many existed."""
+    """The numbers of an archive's files that were written, and that existed."""
 
     manifest: Manifest
     written: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from servelab.archive.records import faults_of_run, faults_of_workload
+from servelab.archive.contents import faults_of_run, faults_of_workload
 from servelab.archive.restore import mark_import
 from servelab.archive.unpack import reading
 from servelab.core.errors import ConfigError, Outage, ServelabError
@@ -46,7 +46,7 @@ class SharedRuns:
         return True
 
     def lines(self) -> list[str]:
-        """How many of the runs that were asked for each place has."""
+        """The number of runs that each place has, of those that were asked for."""
         counts = Counter(self._holders[run_id] for run_id in self._asked - self._unusable)
         return [
             f"{place}: has {count} of the missing runs, which are not measured again" for place, count in counts.items()

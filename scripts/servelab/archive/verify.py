@@ -254,7 +254,7 @@ def _is_same(value: Any, again: Any) -> bool:
 
 
 def _other_versions(workflow: Path, code: Path) -> str:
-    """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
+    """The difference of the code or lock that recomputes from the archive's; empty if they are the same."""
     files = [path for name in (*CODE, "profiles") for path in [workflow / name, *files_below(workflow / name)]]
     made_by = [path for path in [*files, workflow / "envs/workflow.lock.txt"] if path.is_file()]
     pairs = {path: code / path.relative_to(workflow) for path in made_by}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pydantic import Field
 from servelab.assets import gguf
 from servelab.assets.gguf import Metadata, Tensor
 from servelab.assets.model_shape import ModelShape, experts_of, shape_of_config
+from servelab.core.credentials import leaves
 from servelab.core.errors import ServelabError
 from servelab.core.files import JsonPart
 
@@ -182,23 +183,11 @@ def stored_bits(config: Mapping[str, Any]) -> float:
     found = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
     if not found:
         return 16.0
-    given = [value for name, value in leaves(found) if name in ("bits", "num_bits", "weight_bits")]
+    given = [value for _, name, value in leaves(found) if name in ("bits", "num_bits", "weight_bits")]
     numbers = [float(value) for value in given if isinstance(value, int | float) and value]
     if numbers:
         return min(numbers)
     return 8.0 if found.get("quant_method") in ("fp8", "fbgemm_fp8") else _NARROWEST
-
-
-def leaves(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """Each value that is no mapping or list, with its key, at any depth."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from leaves(inner, str(key))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from leaves(inner, name)
-    else:
-        yield name, value
 
 
 def work_of_gguf(path: Path) -> ModelWork:

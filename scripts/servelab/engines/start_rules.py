@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servelab.assets.model_work import leaves
+from servelab.core.credentials import leaves
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.options import Parallel, argument
@@ -126,9 +126,9 @@ def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, st
     for name, value in arguments.items():
         if not _SECOND_MODELS.fullmatch(name.lstrip("-").replace("_", "-")):
             continue
-        named = [value]
+        named: list[object] = [value]
         with suppress(ValueError):
-            named = [each for key, each in leaves(json.loads(str(value))) if "model" in key]
+            named = [each for _, key, each in leaves(json.loads(str(value))) if "model" in key]
         for each in named:
             if (found := _HUB_ID.fullmatch(str(each))) and not Path(str(each)).exists():
                 yield name, found[1]
@@ -144,4 +144,4 @@ def _overridden(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, A
             yield name.rpartition(".")[2].replace("-", "_"), value
             continue
         with suppress(ValueError):
-            yield from leaves(json.loads(str(argument(arguments, name))))
+            yield from ((key, each) for _, key, each in leaves(json.loads(str(argument(arguments, name)))))

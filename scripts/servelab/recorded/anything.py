@@ -33,7 +33,7 @@ _NO_TEXT = re.compile(
 
 @dataclass(frozen=True)
 class LineContext:
-    """What is above a line. Each is None, or empty, if there is none."""
+    """The texts above a line. Each is None, or empty, if there is none."""
 
     headings: tuple[str, ...] = ()
     """From the outermost."""
@@ -42,23 +42,23 @@ class LineContext:
     command: str | None = None
     """The last command above, back to the last heading; a continued one in one line."""
     fence: str | None = None
-    """What follows the opening fence in its line."""
+    """The rest of the line of an opening fence."""
 
 
 @dataclass
 class Found:
-    """What a file had."""
+    """The results of a file."""
 
     name: str
     blocks: list[tuple[Block, LineContext]] = field(default_factory=list)
     errors: list[ReadError] = field(default_factory=list)
     """Results that could not be read."""
     notes: list[str] = field(default_factory=list)
-    """What else was not read, and why."""
+    """Other parts that were not read, and why."""
 
 
 def read_anything(path: Path) -> Iterator[Found]:
-    """What each file had, of a file or a folder; a file named alone must have a result."""
+    """The results of each file, of a file or a folder; a file named alone must have a result."""
     if not path.is_dir():
         yield _read(path, must=True)
         return
@@ -89,7 +89,7 @@ def _read(path: Path, *, must: bool) -> Found:
 
 
 def _contexts(text: TextIO, wanted: Iterable[int]) -> dict[int, LineContext]:
-    """What is above each of some lines."""
+    """The texts above each of some lines."""
     above, found, waiting = _Above(), {}, sorted(wanted, reverse=True)
     for number, line in visible_lines(text):
         while waiting and waiting[-1] <= number:
@@ -101,7 +101,7 @@ def _contexts(text: TextIO, wanted: Iterable[int]) -> dict[int, LineContext]:
 
 
 class _Above:
-    """What is above a line, as lines pass."""
+    """The texts above a line, as lines pass."""
 
     def __init__(self) -> None:
         self._headings: list[tuple[int, str]] = []

@@ -73,7 +73,7 @@ def device_of_recorded(run: Run, limit: PhysicalLimit) -> Saw:
 
 
 def _served(block: Block, run: Run, how: Serving) -> RoundServed | None:
-    """What a log says was served; None if it lacks requests, tokens or duration."""
+    """The requests and tokens of a log; None if it lacks requests, tokens or duration."""
     names = ("requests_completed", "input_tokens", "output_tokens", "duration_s")
     requests, inputs, outputs, duration = (block.value(name) for name in names)
     if not requests or inputs is None or outputs is None or not duration:

@@ -13,8 +13,16 @@ import pyarrow as pa
 
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit.claim_rules import CLAIM_RULES
-from servelab.recorded.audit.findings import VERDICTS, AuditEvidence, Row, Run, summary, unsound_rates
-from servelab.recorded.audit.run_rules import RUN_RULES, RunRule
+from servelab.recorded.audit.findings import (
+    RUN_RULES,
+    VERDICTS,
+    AuditEvidence,
+    Row,
+    Run,
+    RunRule,
+    summary,
+    unsound_rates,
+)
 
 __all__ = ["RUN_RULES", "VERDICTS", "AuditEvidence", "Run", "RunRule", "audit", "summary", "unsound_rates"]
 
@@ -50,7 +58,7 @@ def _changes_rank(row: Row) -> bool:
 
 
 def _points(row: Row) -> float | None:
-    """How far off a number is, in points of percent: of a percentage the difference, of others the relative error."""
+    """The error of a number in points of percent: of a percentage the difference, of others the relative error."""
     published, recomputed = row.get("published_value"), row.get("recomputed_value")
     if published is None or recomputed is None:
         return None

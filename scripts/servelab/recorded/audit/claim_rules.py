@@ -18,10 +18,10 @@ from servelab.recorded.audit.findings import (
     finding,
     honest_rates,
     plain,
+    served_alike,
     unsound_rates,
     verdict_of,
 )
-from servelab.recorded.audit.run_rules import served_alike
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers.figures import ValueRange
 from servelab.study.recorded import published_claims as claims
@@ -219,7 +219,7 @@ def _on_basis(claim: _Pair, evidence: AuditEvidence, candidate: str, figure: Val
 
 
 def _computed(claim: _Pair, evidence: AuditEvidence, figures: Mapping[str, ValueRange]) -> ValueRange | None:
-    """What is claimed, from the figures of both candidates; None if one is missing or the second is 0."""
+    """The claimed number, from the figures of both candidates; None if one is missing or the second is 0."""
     names = (claim.candidate, claim.against)
     if not figures.keys() >= set(names):
         return None

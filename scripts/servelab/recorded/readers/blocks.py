@@ -30,7 +30,7 @@ _LEAST_WIDTH = 60
 _MOST_WIDTH = 2000
 """Characters of a line with a rule: to look for one in a longer line takes time that grows with its square."""
 _NOTE = re.compile(r"(?<=\d)\s{2,}[^\d\s].*")
-"""What somebody wrote behind a figure: `3337.24   ← key metric`."""
+"""A remark that somebody wrote behind a figure: `3337.24   ← key metric`."""
 
 
 def titled(lines: Window, at: int, line: Line, above: Line, is_known: Callable[[str], bool]) -> Found:

@@ -11,7 +11,7 @@ from servelab.recorded.readers.figures import VALUE, Key, PrintedFigure, ValueRa
 
 
 class DefinedBy(NamedTuple):
-    """How a tool defines a metric, where that differs from docs/reference/metrics.md."""
+    """A tool's definition of a metric, where it differs from docs/reference/metrics.md."""
 
     text: str
     releases: str | None = None
@@ -47,7 +47,7 @@ def formulas_of(
 
 
 def narrowest(releases: Iterable[str | None]) -> str | None:
-    """What is in all of some ranges of releases, as in `>=0.11.1,<0.13.0`."""
+    """The releases in all of some ranges, as in `>=0.11.1,<0.13.0`."""
     parts = [part for each in releases if each for part in each.split(",")]
     low = max((part for part in parts if part[0] == ">"), key=_digits, default=None)
     high = min((part for part in parts if part[0] == "<"), key=_digits, default=None)

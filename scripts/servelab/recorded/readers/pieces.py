@@ -44,18 +44,18 @@ def _like(lead: str) -> re.Pattern[str]:
 
 
 class Prefix:
-    """What a logger writes before each line, given that of the first line; digits and spaces may differ."""
+    """The text of a logger before each line, as before the first line; digits and spaces may differ."""
 
     def __init__(self, lead: str) -> None:
         self._pattern = _like(re.sub(r"\d+", "0", lead))
 
     def end(self, line: str) -> int | None:
-        """Where it ends in a line; None if the line does not begin with it."""
+        """Its end in a line; None if the line does not begin with it."""
         match = self._pattern.match(line)
         return match.end() if match else None
 
     def rest(self, line: str) -> str:
-        """What follows it in a line, without spaces around; the whole line if it does not begin with it."""
+        """The rest of a line behind it, without spaces around; the whole line if it does not begin with it."""
         return line[self.end(line) or 0 :].strip()
 
 

@@ -1,4 +1,4 @@
-"""What a reader is: a table of the names that a tool writes, by which a piece becomes blocks of figures."""
+"""Readers: tables of the names that a tool writes, by which a piece becomes blocks of figures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Block:
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Metric → how the tool's definition differs from docs/reference/metrics.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the tool reports of the load it sent: `max_concurrency`, `request_rate_per_s`, `backend`, …"""
+    """The load that the tool reports: `max_concurrency`, `request_rate_per_s`, `backend`, …"""
     unknown: tuple[UnknownLine, ...] = ()
     warnings: tuple[str, ...] = ()
     formulas: Mapping[str, Formula] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class Entry(NamedTuple):
     """A text as printed, or a value of JSON."""
     line: int
     statistic: str | None = None
-    """Where a column gives it, not the name."""
+    """The statistic that a column gives, if the name does not."""
     raw: str = ""
     """The whole line, shown if no reader knows it."""
 
 
 class ToolRun(NamedTuple):
-    """What a piece says of one run."""
+    """One run of a piece."""
 
     entries: Iterable[Entry]
     settings: Mapping[str, Any] = {}
@@ -116,7 +116,7 @@ class Reader(BaseModel, frozen=True, extra="allow"):
     figures: Forms = {}
     """Name → figure; `*` is any number."""
     families: Forms = {}
-    """What follows `Mean`, `p99_`, … in a name, or the name of a row with a column for each statistic → figure."""
+    """The rest of a name behind `Mean`, `p99_`, …, or a row with a column for each statistic → figure."""
     settings: dict[str, str] = {}
     """Name → name among the settings."""
     ignored: frozenset[str] = frozenset()

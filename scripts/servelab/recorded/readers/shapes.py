@@ -314,7 +314,7 @@ def _others(reader: Reader, piece: Piece, root: Any) -> Iterator[Entry]:
 
 
 def _at(root: Any, path: str) -> Any:
-    """What is at a path of a document; in a list, a part is the `name` of an object. None if nothing is."""
+    """The value at a path of a document, or None; in a list, a part is the `name` of an object."""
     for part in path.split(".") if path else ():
         if isinstance(root, list):
             root = next((each for each in root if isinstance(each, dict) and each.get("name") == part), None)

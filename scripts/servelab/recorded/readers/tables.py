@@ -25,7 +25,7 @@ from servelab.recorded.readers.pieces import (
 )
 
 _DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
-"""What ends each cell of a line between rows, and what is in it."""
+"""The end of each cell of a line between rows, and the rest of the cell."""
 _CORNERS = re.compile("[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]")
 _ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
@@ -104,7 +104,7 @@ def _row(number: int, content: str) -> TableRow:
 
 
 def _rule(line: str) -> int | None:
-    """Where a line between rows begins in a line; None if there is none. Looks from its end: each cell once."""
+    """The start of a line between rows in a line; None if there is none. Looks from its end: each cell once."""
     text = line.rstrip()
     last = text[-1:]
     start = None
