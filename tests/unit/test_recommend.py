@@ -64,7 +64,7 @@ def test_gain_on_every_workload_and_the_failure_on_one(answer):
     assert failure.failed == "winner: out_of_memory: the telling line"
     assert failure.guard == "loses"
     said = render_recommendation(recommended, "results/report.html")
-    assert "+50.0 %" in said and "not comparable: winner: out_of_memory" in said and "results/report.html" in said
+    assert "+50.0 %" in said and "winner: out_of_memory: the telling line" in said and "results/report.html" in said
 
 
 def test_what_was_promised_and_what_was_found_stand_side_by_side(answer):
@@ -187,9 +187,7 @@ def test_what_the_checks_found_is_carried_and_said(answer):
         assert place.validity == "suspect" and place.validity_note == "what makes winner suspect"
         assert place.baseline_validity == "suspect" and place.baseline_validity_note == "what makes baseline suspect"
     said = render_recommendation(recommended, "report.html")
-    assert "100.0† ->      150.0†" in said
-    assert "† Cpu-Sharegpt, baseline: suspect: what makes baseline suspect" in said
-    assert "† Cpu-Sharegpt, optimized: suspect: what makes winner suspect" in said
+    assert "† suspect: what makes baseline suspect" in said and "† suspect: what makes winner suspect" in said
 
 
 def test_a_loss_is_said(answer):
@@ -201,4 +199,4 @@ def test_a_loss_is_said(answer):
     )
     assert [row.guard for row in recommended.improvements] == ["holds", "loses"]
     said = render_recommendation(recommended, "report.html")
-    assert "It loses more than 5 % on 1 workload:\n    Cpu-Short: -20.0 % (95 % interval" in said
+    assert "but it loses too much on 1 workload" in said and "; too much is lost: -20.0 % (95 % interval" in said

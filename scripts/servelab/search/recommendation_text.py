@@ -86,7 +86,7 @@ def _span(found: MapRange) -> str:
 
 def _guards(recommended: Recommended) -> list[str]:
     lost = sum(row.guard == "loses" for row in recommended.improvements)
-    return [f"but it loses too much on {_workloads(lost)}"] if lost else []
+    return [f"but it loses too much on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
 
 
 def _same_answers(recommended: Recommended) -> str:
@@ -128,7 +128,7 @@ def _kept(recommended: Recommended) -> str:
 
 
 def render_recommendation(recommended: Recommended, report: Path, model_has_name: bool = True) -> str:
-    """The recommendation as a few lines for a terminal.
+    """The recommendation as a few lines for a terminal; the report has all else.
 
     `model_has_name`: the engine finds the served weights by the name in the command. Else only the command with this
     machine's paths starts as printed, and it is the only one.
@@ -138,88 +138,17 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
     if recommended.launch_command and model_has_name:
         lines += ["With the model's name in place of its path:", "", f"    {recommended.command}", ""]
     lines += [recommended.note, ""] if recommended.note else []
-    lines += _answer(recommended)
-    lines += _by_load(recommended)
-    lines += _doubts(recommended)
-    return "\n".join([*lines, "", f"Report: {report}"])
-
-
-def _answer(recommended: Recommended) -> list[str]:
     proof = recommended.proof
-    if not recommended.changed and proof is None:
-        return []
-    if not recommended.changed and proof is not None:
-        lines = [f"Proof: {proof.verdict}: {proof.why}", "Proposed by the search, not recommended:"]
-        return [*lines, f"    {proof.proposed_command}", "", *_found("What the proof found", recommended, proof)]
-    title = "Against the baseline"
-    if recommended.evidence == FROM_LOGS:
-        title += f" ({recommended.evidence})"
-    return [*([f"Proof: {proof.why}"] if proof else []), *_found(title, recommended, proof), *_losses(recommended)]
-
-
-def _found(title: str, recommended: Recommended, proof: Proof | None) -> list[str]:
+    lines += [f"Proof: {proof.why}"] if proof else []
     rows = proof.workloads if proof else recommended.improvements
-    width = max((len(row.title) for row in rows), default=0)
-    unit = "pair" if proof else "log"
-    head = f"{title}, {recommended.objective} per {recommended.per}:"
-    return [head, *(f"    {row.title:<{width}}  {_gain(row, unit)}" for row in rows)]
-
-
-def _losses(recommended: Recommended) -> list[str]:
-    """Lines on the workloads where the winner loses more than the study allows."""
-    lost = [row for row in recommended.improvements if row.guard == "loses"]
-    lines = [f"    {row.title}: {row.guard_why}" for row in lost]
-    most = recommended.max_loss_percent
-    return ["", f"It loses more than {most:g} % on {_workloads(len(lost))}:", *lines] if lines else []
-
-
-def _by_load(recommended: Recommended) -> list[str]:
-    """The winner map of each curve, and the command of a side that is better at some loads but not recommended."""
-    if not recommended.winner_maps:
-        return []
-    lines = ["", "Best by load:"]
-    own = "winner" if recommended.changed else "baseline"
-    for found in recommended.winner_maps:
-        better = dict.fromkeys(each.best[0] for each in found.ranges if len(each.best) == 1)
-        lines += [f"    {found.text}"]
-        lines += [f"        {side}: {found.commands[side]}" for side in better if side != own]
-    return lines
-
-
-def _workloads(count: int) -> str:
-    return f"{count} workload{'' if count == 1 else 's'}"
-
-
-def _doubts(recommended: Recommended) -> list[str]:
-    """Lines on runs behind the figures that are suspect or invalid, and why."""
-    lines = []
-    gains = recommended.proof.workloads if recommended.proof else recommended.improvements
-    own = "optimized" if recommended.changed else "proposed" if gains else "baseline"
-    rows: list[tuple[str, Improvement | Recommended]] = [(row.title, row) for row in gains]
-    rows = rows or [("Deciding workload", recommended)]
-    for title, row in rows:
-        sides = [(own, row.validity, row.validity_note)]
-        if gains:
-            sides.insert(0, ("baseline", row.baseline_validity, row.baseline_validity_note))
-        for name, validity, note in sides:
-            if sign := mark(validity):
-                lines.append(f"    {sign} {title}, {name}: {validity}: {note}")
-    return ["", "What the checks found:", *lines] if lines else []
-
-
-def _gain(row: Improvement, unit: str) -> str:
-    if row.failed:
-        return f"not comparable: {row.failed}"
-    before, after = mark(row.baseline_validity), mark(row.validity)
-    text = f"{row.baseline_value:>10.1f}{before} -> {row.value:>10.1f}{after}   {row.change_percent:+7.1f} %"
-    if row.extrapolated:
-        text += "   extrapolated"
-    counted = f"{row.n} {unit}{'' if row.n == 1 else 's'}"
-    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    if low is None or high is None:
-        return f"{text}   (no interval, {counted})"
-    text += f"   (95 % {low:+.1f} to {high:+.1f} %, {counted})"
-    if row.verdict is not None:
-        known = "" if row.smallest_change_percent is None else f", known to ±{row.smallest_change_percent:.1f} %"
-        return f"{text}   {row.verdict}{known}"
-    return f"{text}   within noise" if low <= 0 <= high else text
+    for row in rows:
+        loss = f"; too much is lost: {row.guard_why}" if row.guard == "loses" else ""
+        lines.append(f"    {row.title}: {_gained(recommended, row)}{loss}")
+    lines += [found.text for found in recommended.winner_maps]
+    figures: list[Improvement | Recommended] = [*rows, recommended]
+    sides = [(each.validity, each.validity_note) for each in figures]
+    sides += [(each.baseline_validity, each.baseline_validity_note) for each in figures]
+    lines += dict.fromkeys(f"{sign} {validity}: {note}" for validity, note in sides if (sign := mark(validity)))
+    if proof and not recommended.changed:
+        lines += ["Proposed by the search, not recommended:", f"    {proof.proposed_command}"]
+    return "\n".join([*lines, "", f"Report: {report}"])
