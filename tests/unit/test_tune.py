@@ -218,6 +218,14 @@ def test_settings_that_do_nothing_are_named(capsys):
     assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
 
 
+def test_values_in_other_notations_are_effective(capsys):
+    drafts = '{"method": "mtp", "num_speculative_tokens": 2}'
+    typed = ("vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "32k", "--max-num-batched-tokens=8K")
+    now = asked(capsys, *H100, "--", *typed, "--speculative-config", drafts)["effective_baseline"]
+    assert (now["context_length"], now["max_num_batched_tokens"]) == (32_000, 8192)
+    assert (now["speculative_decoding"], now["speculative_tokens"]) == ("mtp", 2)
+
+
 def test_two_commands_with_one_effective_configuration_are_one(capsys):
     throughput = "vllm serve Qwen/Qwen3-32B --max-num-seqs 2048 --max-num-batched-tokens 16384"
     said = asked(capsys, *H100, "--most", "30", "--", *f"{throughput} --performance-mode throughput".split())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +16,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import argument, drafted, flag, switch
+from servelab.engines.options import OPTIONS, argument, drafted, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
 from servelab.engines.start_rules import VLLM_RULES
 
@@ -32,6 +34,18 @@ def _speculative(value: str, options: Options) -> list[str]:
     if (tokens := options.get("speculative_tokens")) is not None:
         settings["num_speculative_tokens"] = tokens
     return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
+
+
+_DRAFTS = {"speculative_decoding": "method", "speculative_tokens": "num_speculative_tokens"}
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG])")
+
+
+def _as_read(value: ArgumentValue) -> ArgumentValue:
+    """A number of tokens as vLLM reads it: `32k` is 32,000 and `32K` is 32,768."""
+    if not isinstance(value, str) or not (found := _HUMAN.fullmatch(value)):
+        return value
+    power = "kmg".index(found[2].lower()) + 1
+    return int(float(found[1]) * (1000 if found[2].islower() else 1024) ** power)
 
 
 def _node_flags(span: Span) -> list[str]:
@@ -83,6 +97,16 @@ class Vllm(Engine):
     def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
         """See `Engine.display_nodes`; `--headless` is added where RANK is not 0."""
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--master-addr", "ADDRESS"]
+
+    def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
+        """See `Engine.setting`; settings of drafts are keys of one JSON value."""
+        if option not in _DRAFTS or options.get(option) is not None:
+            value = super().setting(option, options, arguments)
+            return _as_read(value) if OPTIONS[option].kind is int else value
+        drafts: dict[str, ArgumentValue] = {}
+        with suppress(ValueError):
+            drafts = json.loads(str(argument(arguments, "--speculative-config", "-sc") or "{}"))
+        return drafts.get(_DRAFTS[option]) if isinstance(drafts, dict) else None
 
     def node_environment(self, span: Span) -> dict[str, str]:
         """See `Engine.node_environment`; Gloo would take the address of the host's name, often a loopback one."""
