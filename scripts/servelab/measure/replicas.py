@@ -171,15 +171,16 @@ class Replicas:
         if not self._balancer.is_process:
             return
         servers = [int(url.rpartition(":")[2]) for url, _ in self.serving]
-        version = self._version()
-        self._port = lease_ports(_HOST)
-        port = self._port.ports[0]
-        files = self._balancer.files(port, servers, self._folder)
+        self._port = lease_ports(_HOST, 2)
+        port, metrics = self._port.ports
+        files = self._balancer.files((port, metrics), servers, self._folder)
         self._folder.mkdir(exist_ok=True)
         for name, text in files.items():
             write_text(self._folder / name, text)
-        command = self._balancer.command(port, servers, self._folder)
-        self.balancer = ManifestBalancer(name=self._balancer.name, version=version, command=command, files=files)
+        command = self._balancer.command((port, metrics), servers, self._folder)
+        self.balancer = ManifestBalancer(
+            name=self._balancer.name, version=_printed(self._balancer.version_command()), command=command, files=files
+        )
         with pinned(self._cpus):
             self._front = Supervised(
                 command,
@@ -202,10 +203,11 @@ class Replicas:
             self._port.release()
             self._port = None
 
-    def _version(self) -> str:
-        command = self._balancer.version_command()
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Outage(f"the balancer {self._balancer.name} is not installed here: {error}") from error
-        return " ".join(f"{done.stdout} {done.stderr}".split())
+
+def _printed(command: Sequence[str]) -> str | None:
+    """What a command prints; None if there is none, or it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True) if command else None
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return " ".join(f"{done.stdout} {done.stderr}".split()) if done else None

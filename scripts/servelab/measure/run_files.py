@@ -227,7 +227,7 @@ class ManifestBalancer(JsonPart):
     """What spread the requests over them."""
 
     name: str = Field(description="Balancer.")
-    version: str | None = Field(None, description="Its release, as it prints it; null if the load client spreads them.")
+    version: str | None = Field(None, description="Its release, as it prints it; null if it prints none.")
     command: list[str] = Field([], description="Its command as it ran; empty for the load client.")
     files: dict[str, str] = Field({}, description="Files that it read, by name.")
 

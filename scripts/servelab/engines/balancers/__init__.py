@@ -17,23 +17,24 @@ class Balancer:
 
     name: str
     """Its name in a study."""
-    text: str
-    """How it chooses a server, for the reference."""
     is_process: bool = False
     """Whether a process is in front of the servers."""
     ready_path: str | None = None
     """Answers 200 once it passes requests on; None: the engine's path, which it passes on."""
 
-    def command(self, port: int, servers: Sequence[int], folder: Path) -> list[str]:
-        """The command that serves on a loopback port, in front of servers on others; empty without a process."""
+    def command(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> list[str]:
+        """The command that serves on a loopback port, in front of servers on others; empty without a process.
+
+        The second of `ports` is for its own metrics.
+        """
         return []
 
-    def files(self, port: int, servers: Sequence[int], folder: Path) -> dict[str, str]:
+    def files(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> dict[str, str]:
         """Files that it reads, name in `folder` → content."""
         return {}
 
     def version_command(self) -> list[str]:
-        """Command that prints its release."""
+        """Command that prints its release; empty if there is none."""
         return []
 
 
@@ -46,5 +47,5 @@ def planned_balancer(name: str, replicas: int) -> ServedBalancer | None:
     if replicas == 1:
         return None
     balancer, servers = BALANCERS.get(name), range(1, replicas + 1)
-    command, files = (of(0, servers, _FOLDER) for of in (balancer.command, balancer.files))
+    command, files = (of((0, 0), servers, _FOLDER) for of in (balancer.command, balancer.files))
     return ServedBalancer(name=name, command=tuple(command), files=files)

@@ -9,14 +9,12 @@ class RoundRobin(Balancer):
     """Each server in turn."""
 
     name = ROUND_ROBIN
-    text = "the load client sends to each server in turn"
 
 
 class LeastInFlight(Balancer):
     """The server with the fewest requests in flight; the next in turn of several."""
 
     name = "least_in_flight"
-    text = "the load client sends to the server with the fewest requests in flight, to the next in turn of several"
 
 
 for _balancer in (RoundRobin(), LeastInFlight()):

@@ -48,14 +48,13 @@ class Nginx(Balancer):
 
     name = "nginx"
     is_process = True
-    text = "nginx with `least_conn`: the server with the fewest connections"
 
-    def command(self, port: int, servers: Sequence[int], folder: Path) -> list[str]:
+    def command(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> list[str]:
         return ["nginx", "-p", str(folder), "-e", "stderr", "-c", "nginx.conf"]
 
-    def files(self, port: int, servers: Sequence[int], folder: Path) -> dict[str, str]:
+    def files(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> dict[str, str]:
         lines = "\n".join(f"    server 127.0.0.1:{each} max_fails=0;" for each in servers)
-        return {"nginx.conf": _CONFIGURATION.format(servers=lines, port=port)}
+        return {"nginx.conf": _CONFIGURATION.format(servers=lines, port=ports[0])}
 
     def version_command(self) -> list[str]:
         return ["nginx", "-v"]
