@@ -35,6 +35,8 @@ BY_OTHERS = {
     "servelab bench https://host/openai/deployments/m?api-version=2026-01-01"
     " --model m --header-env api-key AZURE_KEY": "test_reach.py, on loopback",
     "servelab upgrade my-study --engine vllm --to 0.34.0": "test_bisect_releases.py, with llama.cpp",
+    "servelab tune my-study --hardware NVIDIA H100 80GB HBM3 --per-node 8 --users 256 --slo tpot_ms mean 50 -- "
+    "vllm serve Qwen/Qwen3-32B -tp 2": "test_tune.py, likewise",
     "servelab tune my-study --hardware NVIDIA H100 --per-node 8 -- vllm serve Qwen/Qwen3-32B -tp 2": (
         "test_tune.py, with a revision: no hub is asked"
     ),
