@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +24,30 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print a JSON object for each study")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
+    parser.add_argument(
+        "--tail",
+        nargs="?",
+        const="",
+        metavar="RUN",
+        help="follow the log of the job that ends with this run, by the beginning of its id; default: the newest log",
+    )
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
+    if arguments.tail is not None:
+        log = log_of(arguments.tail, arguments.results)
+        os.execvp("tail", ["tail", "-n", "20", "-F", str(log)])  # noqa: S606
     show = _print_json if arguments.json else _show
     show(_studies(arguments))
+
+
+def log_of(run: str, results: Path) -> Path:
+    """The newest log of a measuring job whose name begins so."""
+    logs = list((results / "logs/measure").glob(f"{run}*.log"))
+    if not logs:
+        raise ConfigError(f"--tail {run}: {results}/logs/measure has no log whose name begins so")
+    return max(logs, key=lambda log: log.stat().st_mtime)
 
 
 def _studies(arguments: argparse.Namespace) -> dict[str, StudyProgress]:
