@@ -148,9 +148,9 @@ def test_the_report_says(page):
     assert [text for text in SAID if plain(text) not in plain(page.text)] == []
 
 
-def test_what_changed_against_the_baseline_is_marked(study, page):
-    assert page.marks.count("--tensor-parallel-size") == 1 and "Qwen/Qwen3-32B" not in page.marks
-    assert content(study)["command"].text == sample_study.COMMAND
+def test_what_changed_against_the_baseline_is_marked_in_each_form(study, page):
+    assert page.marks.count("--tensor-parallel-size") == 2 and "Qwen/Qwen3-32B" not in page.marks  # bare and Slurm
+    assert content(study)["forms"][0].text == sample_study.COMMAND
     assert only_in("A=1 serve m -tp 2 --fast --x 1", "A=2 serve m -tp 2 --x 3") == "A=1  --fast  --x 1"
 
 

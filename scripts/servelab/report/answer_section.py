@@ -1,17 +1,21 @@
-"""The first screen of a report: the answer in a sentence, what it rests on and cost, and the command to use."""
+"""The first screen of a report: the answer in a sentence, what it rests on and cost, and the command to use.
+
+The command comes in forms that start as they are printed.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from servelab.core.credentials import shown
 from servelab.core.yaml_file import duration
+from servelab.machine.devices import DEVICES, Device
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
 from servelab.results.past_runs import split_text
@@ -21,12 +25,14 @@ from servelab.study.study import LAST_STAGES
 
 _WORDS = re.compile(r"\S+|\s+")
 """Of a command, with the white space between them."""
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True)
-class ShownCommand:
+class CommandForm:
     """The recommended command as text to copy."""
 
+    title: str
     pieces: list[tuple[str, bool]]
     """The text in words and white space, and whether each is in no part of the baseline's command."""
 
@@ -41,14 +47,90 @@ class ShownCommand:
         return any(changed for _, changed in self.pieces)
 
 
-def shown_command(recommended: Recommended, origin: Origin, baseline: str) -> ShownCommand:
-    """The recommended command; as it was measured here, if the served weights were made here.
-
-    `baseline` is the baseline's command.
-    """
-    here = None if origin.model_has_name(recommended.run_id) else recommended.launch_command
+def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
+    """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
     changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
-    return ShownCommand(_pieces(here or recommended.command, changed))
+    image = origin.image(recommended.run_id)
+    if origin.model_has_name(recommended.run_id):
+        forms = {"With the model's name in place of its path": recommended.command}
+        if image is not None:
+            forms["Docker"] = docker_form(study, recommended, image)
+        if study.hardware.nodes == 1:
+            forms["Slurm script"] = slurm_form(study, recommended, image)
+    elif recommended.launch_command is not None:
+        forms = {"On this machine, as it was measured": recommended.launch_command}
+    else:
+        forms = {"With the model's name in place of its path": recommended.command}
+    return [CommandForm(title, _pieces(text, changed)) for title, text in forms.items()]
+
+
+def docker_form(study: StudySummary, recommended: Recommended, image: str) -> str:
+    """`docker run` with the measured image, on the host's network and shared memory.
+
+    The model comes from the hub by its name, through the host's cache.
+    """
+    count = recommended.configuration.accelerators
+    needs = DEVICES.get(study.hardware.device).passthrough(_devices(study, count))
+    variables, (program, *arguments) = _split(recommended.command)
+    return _continued(
+        [
+            ["docker", "run", "--rm", "--network", "host", "--ipc", "host"],
+            needs.flags.get("docker", ()),
+            [part for node in needs.nodes for part in ("--device", node)],
+            *(["--volume", f"{path}:{path}:ro"] for path in needs.mounts),
+            ["--volume", _Expanded('"$HOME/.cache/huggingface:/root/.cache/huggingface"')],
+            *(["--env", f"{name}={value}"] for name, value in variables.items()),
+            ["--entrypoint", program, image],
+            arguments,
+        ]
+    )
+
+
+def slurm_form(study: StudySummary, recommended: Recommended, image: str | None) -> str:
+    """A script for `sbatch`; if the command was measured in a container, Apptainer runs the same image."""
+    kind, count = DEVICES.get(study.hardware.device), recommended.configuration.accelerators
+    variables, words = _split(recommended.command)
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name=serve-{study.study}",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks=1",
+        f"#SBATCH {f'--gres={kind.gres[0]}:{count}' if kind.gres else '--exclusive'}",
+        "# Your cluster may need more: partition, account, time limit, CPUs, memory.",
+    ]
+    start = ["srun"]
+    if image:
+        flags = kind.passthrough(_devices(study, count)).flags.get("apptainer", ())
+        start += ["apptainer", "exec", *flags, f"docker://{image}"]
+    else:
+        needs = " ".join(f"{recommended.engine} {recommended.engine_version}".split())
+        lines.append(f"# Submit it from an environment that has {needs}.")
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    return "\n".join([*lines, _continued([start, words])])
+
+
+def _devices(study: StudySummary, count: int) -> list[Device]:
+    """The first devices of a machine, by their index."""
+    return [Device(index=str(index), key=str(index), name=study.hardware.device) for index in range(count)]
+
+
+class _Expanded(str):
+    """A word that a shell expands: it is written without quotes."""
+
+
+def _continued(groups: Iterable[Sequence[str]]) -> str:
+    """A shell command over several lines, a group of words on each, quoted where needed."""
+    lines = [[word if isinstance(word, _Expanded) else shlex.quote(word) for word in group] for group in groups]
+    return " \\\n  ".join(" ".join(words) for words in lines if words)
+
+
+def _split(command: str) -> tuple[dict[str, str], list[str]]:
+    """Environment variables of a command, and its program and arguments."""
+    words, variables = shlex.split(command), {}
+    while words and (found := _ASSIGNMENT.fullmatch(words[0])):
+        variables[found[1]] = found[2]
+        words = words[1:]
+    return variables, words
 
 
 def parts_of(command: str) -> Counter[str]:
@@ -68,9 +150,9 @@ def only_in(baseline: str, command: str) -> str:
     return "  ".join(part for part in left if part.startswith("-") or "=" in part)
 
 
-def difference(command: ShownCommand, left_out: str) -> dict[str, str]:
-    """How the command differs from the baseline's command, `left_out` of it: words → command."""
-    marked = {"Marked: not in the baseline’s command.": ""} if command.is_marked else {}
+def difference(form: CommandForm, left_out: str) -> dict[str, str]:
+    """How a form differs from the baseline's command, `left_out` of it: words → command."""
+    marked = {"Marked: not in the baseline’s command.": ""} if form.is_marked else {}
     if not left_out:
         return marked
     return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}

@@ -83,6 +83,10 @@ class MeasuredRuns(Origin):
             return False
         return isinstance(model.source, HubSource) and model.source.file is None and model.conversion is None
 
+    def image(self, run_id: str) -> str | None:
+        """The container image of its environment; None without a container."""
+        return self._manifest(run_id).environment.image
+
     def _manifest(self, run_id: str) -> RunManifest:
         return RunManifest.read(self._folder / run_id / "manifest.json")
 

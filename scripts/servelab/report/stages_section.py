@@ -67,6 +67,10 @@ class Origin:
         """Whether an engine finds the served weights by the name in the command: not if they were made here."""
         return True
 
+    def image(self, run_id: str) -> str | None:
+        """The container image, by digest, that served a run; None if no container is known."""
+        return None
+
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
         """Tables by heading: software, model, workloads, machines; `workload_of` names the workload of each run."""
         raise NotImplementedError
