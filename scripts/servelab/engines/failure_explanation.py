@@ -10,7 +10,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from servelab.engines.failure_signs import COLLECTIVES, COMMON, FAULTS, HANG, HELD_BY_OTHERS, KILLED, Kind, Sign
+from servelab.engines.failure_signs import (
+    COLLECTIVES,
+    COMMON,
+    FAULTS,
+    HANG,
+    HELD_BY_OTHERS,
+    KILLED,
+    WRAPPER,
+    Kind,
+    Sign,
+)
 
 _MOST_LINES, _MOST_MESSAGE, _MOST_OF_LINE = 12, 600, 250
 _MORE = 5
@@ -45,19 +55,6 @@ _LEVEL = re.compile(r"^\[(ERROR|CRITICAL|FATAL|E)\] ?(\w+\(\d+,[^)]*\):\S+ )?(\[
 """Begins lines of Ascend's libraries."""
 _TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
 """The process in a line's prefix."""
-_WRAPPER = re.compile(
-    r"engine ?(core|process) (initialization failed|failed to start|encountered)|EngineDeadError|sigquit|SystemExit"
-    r"|executor worker (returned error|initialization error)|workerproc (initialization failed|hit an exception)"
-    r"|output_handler failed|^Daemon is killing|^Killed$|failed to init (model instance|endpoint|server|engine|infer)"
-    r"|exiting due to|hit an exception: traceback|LLMInferEngine failed|initialize modelbackends_ failed"
-    r"|failed to load model\b(?!.*(magic|corrupt))|warmup error"
-    r"|^(EOFError|BrokenPipeError|Connection\w*Error|zmq\.)(?!.*already in use)"
-    r"|failed core proc|^Process \S+:$|^subprocess\.CalledProcessError|failed to initialize executor|is dead\b"
-    r"|MPI(RuntimeError|SessionAbort)|cancelled ?error|failed to (create_context|init speculative)"
-    r"|died unexpectedly|^exit code|^RuntimeError: (cancelled|executor failed)|gloo.*connection (closed|reset)",
-    re.IGNORECASE,
-)
-"""Lines that report another process's or function's failure."""
 _EXCEPTION = re.compile(
     r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|Exception)\b(:|$)"
 )
@@ -97,8 +94,8 @@ def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) ->
     read = list(_read(lines, prefix))
     said = [(tag, text) for tag, text, level in read if level and text.strip()]
     exceptions = _exceptions([(tag, text) for tag, text, level in read if level])
-    causes = [message for message in exceptions if not _WRAPPER.search(message[0])][:_MOST_CAUSES]
-    plain = [message for message in _plain(said) if not _WRAPPER.search(message[0])]
+    causes = [message for message in exceptions if not WRAPPER.search(message[0])][:_MOST_CAUSES]
+    plain = [message for message in _plain(said) if not WRAPPER.search(message[0])]
     signs = (*FAULTS, *own, *COMMON)
     found = (
         _first(signs, causes)
@@ -121,7 +118,7 @@ def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) ->
         return _explained(*found, errors, [])
     if errors:
         return Explanation("result", None, _joined([errors[0][0], *errors[0][1:]]), _shown(errors))
-    if wrapped := exceptions or [message[:1] for message in everything if _WRAPPER.search(message[0])]:
+    if wrapped := exceptions or [message[:1] for message in everything if WRAPPER.search(message[0])]:
         return Explanation("result", "crashed", _joined(wrapped[0]), _shown(wrapped))
     last = [[text] for _, text, _ in reversed(read) if text.strip()][:_MOST_LINES]
     return Explanation("result", None, _joined(last[0]) if last else "", _shown(last))
@@ -159,7 +156,7 @@ def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
             depth = 2 if "APIServer" in tag else 0 if "orker" in tag else 1
             last[tag] = [text]
             found.append((depth, number, last[tag] or []))
-        elif message is None or len(message) > _MORE or _ENDS_MESSAGE.match(text.strip()) or _WRAPPER.search(text):
+        elif message is None or len(message) > _MORE or _ENDS_MESSAGE.match(text.strip()) or WRAPPER.search(text):
             last[tag] = None
         else:
             message.append(text)

@@ -41,6 +41,7 @@ def _read(given: dict[str, Any]) -> Sign:
 
 _FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
 PORT_TAKEN, HELD_BY_OTHERS = _read(_FILE["port_taken"]), _read(_FILE["held_by_others"])
+WRAPPER = re.compile("|".join(_FILE["wrappers"]), re.IGNORECASE)
 COLLECTIVES, KILLED, HANG = (_read(_FILE[name]) for name in ("collectives", "killed", "hang"))
 FAULTS = (PORT_TAKEN, HELD_BY_OTHERS, *map(_read, _FILE["faults"]))
 COMMON = tuple(map(_read, _FILE["common"]))

@@ -12,7 +12,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
@@ -36,24 +39,9 @@ class Option:
     description: str
 
 
-OPTIONS: dict[str, Option] = {
-    "tensor_parallel_size": Option(int, "Number of accelerators that share each layer."),
-    "pipeline_parallel_size": Option(int, "Number of pipeline stages, each with a part of the layers."),
-    "data_parallel_size": Option(int, "Number of copies of the model behind one address."),
-    "expert_parallel": Option(bool, "Place whole experts on accelerators instead of splitting each expert."),
-    "max_num_seqs": Option(int, "Most sequences in a batch."),
-    "max_num_batched_tokens": Option(int, "Most tokens in one step, prompts and outputs together."),
-    "context_length": Option(int, "Longest sequence in tokens, prompt and output together."),
-    "attention_backend": Option(str, "Attention kernels, by the engine's name for them."),
-    "kv_cache_dtype": Option(str, "Number format of the KV cache, by the engine's name for it."),
-    "memory_share": Option(float, "Share of the accelerator's memory for weights and KV cache, 0 to 1."),
-    "prefix_caching": Option(bool, "Reuse the KV cache of prompts that begin with the same text."),
-    "chunked_prefill": Option(bool, "Split the prefill of long prompts over several steps, next to running decodes."),
-    "speculative_decoding": Option(str, "Method that drafts tokens ahead, by the engine's name for it."),
-    "speculative_tokens": Option(int, "Tokens drafted ahead in each step; needs `speculative_decoding`."),
-    "enforce_eager": Option(bool, "Run the model eagerly, without compilation or CUDA graphs."),
-    "threads": Option(int, "CPU threads that compute."),
-}
+_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+_KINDS: dict[str, Any] = {"int": int, "str": str, "bool": bool, "float": float}
+OPTIONS = {name: Option(_KINDS[kind], text) for name, (kind, text) in _FACTS["options"].items()}
 """Every option by name."""
 
 
@@ -90,12 +78,7 @@ def _plain(flag: str) -> str:
     return flag.lstrip("-").replace("_", "-")
 
 
-HOW_CHECKED = {
-    "run": "A test runs a real server of this release with it.",
-    "parser": "Flag, type and choices are those of the argument parser in the released package.",
-    "source": "Name, type and choices are those of the public source of that time; the package was not available.",
-    "page": "Named on the vendor's page on this release; its range may come from a newer page (docs/engines.md).",
-}
+HOW_CHECKED: dict[str, str] = _FACTS["how_checked"]
 
 
 @dataclass(frozen=True)
@@ -115,12 +98,8 @@ class Checked:
         return "run" if option in self.run else self.how
 
 
-CANN = (
-    *("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "ASCEND_CUSTOM_OPP_PATH"),
-    *("TOOLCHAIN_HOME", "ATB_HOME_PATH"),
-)
-"""Of CANN's toolkit, and of NNAL, which has ATB."""
-
+CANN: tuple[str, ...] = tuple(_FACTS["cann"])
+"""Variables of CANN's toolkit, and of NNAL, which has ATB."""
 
 PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Options that use several accelerators, in the order of `Parallel`."""
@@ -169,30 +148,10 @@ class Typed:
     """Regular expression of the names of images that start it, in small letters."""
 
 
-ADDRESS = "a server answers on 127.0.0.1 only, on a free port that Servelab leases, without a key"
-ONE_NODE = "the nodes of a run are the study's `hardware.nodes`"
-WHY = {
-    "address": ADDRESS,
-    "model": "the weights and their name are the study's `model`",
-    "one_node": ONE_NODE,
-    "a_file": "a file's content is no part of a run's identity; give its settings one by one",
-    "metrics": "Servelab reads the server's metrics",
-}
+WHY: dict[str, str] = _FACTS["why"]
 """Key in the facts of an engine → why a flag is Servelab's."""
 
-ALL_ENGINES = (
-    Owned(
-        "Servelab reserves the devices of a run",
-        variables=(
-            *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-            *("ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "ASCEND_DEVICE_ID"),
-        ),
-    ),
-    Owned("an engine's packages are those of its lock", variables=("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")),
-    Owned(ADDRESS, variables=("HOST_IP",)),
-    Owned(ONE_NODE, variables=("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE", "LOCAL_RANK", "RANK")),
-    Owned("they describe the job that a run is in", variables=("SLURM_*", "SERVELAB_*")),
-)
+ALL_ENGINES = tuple(Owned(each["why"], variables=tuple(each["variables"])) for each in _FACTS["all_engines"])
 """Variables that no study may set, whatever its engines."""
 
 _NAME = re.compile(r"-{0,2}[A-Za-z][\w.+-]*(=.*)?", re.DOTALL)

@@ -22,7 +22,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import OPTIONS, check_option_names
+from servelab.engines.options import OPTIONS, check_option_names, is_off
 from servelab.search.preflight.options import known_flags, nearest_flag
 
 _DOCKER_SWITCH = re.compile(r"-[ditP]+|--(rm|detach|privileged|init|interactive|tty|read-only|publish-all)")
@@ -182,7 +182,7 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
     for variable, why in engine.refused_variables(options, variables).items():
         left_out[variable] = _reason(why)
     for name, value in {**given, **variables}.items():
-        if holds_credential(_argument_name(name), str(value)):  # as a study would be refused
+        if holds_credential(name.removeprefix("--"), str(value)):  # as a study would be refused
             left_out[name] = "a credential would get into reports, and a server on loopback needs none"
     given = {flag: value for flag, value in given.items() if flag not in left_out}
     kept = {each: _expanded(value, variables) for each, value in variables.items() if each not in left_out}
@@ -198,7 +198,7 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
         model=model,
         revision=None if revision is None else str(revision),
         options=options,
-        arguments={_argument_name(flag): value for flag, value in given.items()},
+        arguments={flag.removeprefix("--"): value for flag, value in given.items()},
         variables=kept,
         image=image,
         left_out=left_out,
@@ -219,11 +219,6 @@ def _of_file(file: Path) -> list[str]:
 
 def _reason(why: str) -> str:
     return why.removeprefix("may not be set: ").removesuffix("; remove it")
-
-
-def _argument_name(flag: str) -> str:
-    """As a study writes it: a flag of one dash keeps it."""
-    return flag.removeprefix("--")
 
 
 def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
@@ -277,17 +272,13 @@ def _options(engine: Engine, given: dict[str, ArgumentValue]) -> dict[str, Argum
             _, rendered = _pairs(flags_of(value, found | {option: value}))
             same = {flag: typed.get(engine.names.of(flag), "") for flag in rendered}
             if same and all(
-                by and given[by] == rendered[flag] and _is_off(by) == _is_off(flag) for flag, by in same.items()
+                by and given[by] == rendered[flag] and is_off(by) == is_off(flag) for flag, by in same.items()
             ):
                 found[option] = value
                 for flag in same.values():
                     del given[flag]
                 break
     return found
-
-
-def _is_off(flag: str) -> bool:
-    return flag.lstrip("-").startswith("no-")
 
 
 def _candidates(
