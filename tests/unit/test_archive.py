@@ -161,3 +161,11 @@ def test_a_link_in_the_source_is_refused(checkout):
     (checkout / "scripts/b.py").symlink_to("/etc/hostname")
     with pytest.raises(ServelabError, match=r"b\.py: a link"):
         read_source(checkout)
+
+
+def test_without_a_checkout_the_source_is_all_but_the_results(tmp_path):
+    for name in ("Snakefile", "scripts/servelab/results/parse.py", "results/runs/a.json", ".git-no/x", "scripts/a.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    found = read_source(tmp_path)
+    assert found.files == ["Snakefile", "scripts/a.pyc", "scripts/servelab/results/parse.py"] and found.commit is None

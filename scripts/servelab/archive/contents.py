@@ -44,7 +44,7 @@ _TABLES = {
     "steps.parquet": schemas.RUN_REQUESTS,
     "answers.parquet": schemas.RUN_ANSWERS,
 }
-_NOT_SOURCE = re.compile(r"\..*|results|__pycache__|.*\.egg-info")
+_NOT_SOURCE = re.compile(r"\..*|__pycache__|.*\.egg-info")
 _OF_BOTH_KINDS = (
     "study.json",
     "metrics.parquet",
@@ -94,7 +94,9 @@ def read_source(root: Path) -> WorkflowSource:
             raise ServelabError(f"{root}: git cannot print the differences from the commit")
         day = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d") or b""
         return WorkflowSource(_no_links(root, files), commit.decode().strip(), bool(diff), diff, day.decode().strip())
-    paths = (path.relative_to(root) for path in root.rglob("*") if path.is_symlink() or path.is_file())
+    parts = (part for part in root.iterdir() if part.name != RESULTS)
+    below = (path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink() or path.is_file())
+    paths = (path.relative_to(root) for path in below)
     files = {path.as_posix() for path in paths if not any(_NOT_SOURCE.fullmatch(part) for part in path.parts)}
     citation = root / CITATION
     day_of_release = str(read_yaml(citation)["date-released"]) if citation.exists() else None
