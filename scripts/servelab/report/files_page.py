@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from servelab.measure.environment_gate import CheckedEnvironment
 from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus
 from servelab.measure.telemetry import SOURCES
 from servelab.metrics.tables import schemas
+from servelab.report.page import render_markdown
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.search.versions import StudyAnswer
@@ -70,41 +72,6 @@ def named(path: str) -> OutputFile | None:
     return next((file for each in (path, live) for file in FILES if file.matches(each)), None)
 
 
-_HEAD = """\
-<!-- Made by `make docs` from the JSON files' models, columns.yaml and report/files.yaml; edit there. -->
-# Files: every file, column and type
-
-Everything is below `results/`; [results.md](../results.md) reads it with pandas and DuckDB. A recorded study leaves in
-`recorded/<study>/` what a live one leaves in `studies/<study>/`. While a file is made its name begins with a dot. A
-table that a file has is in brackets.
-
-"""
-_REASONS = """
-A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
-`never_healthy`, `requests_failed`, `round_timeout`, `saturated`, `slo_missed` (a search for capacity, at its lowest
-load), `below_incumbent` (one that ended at the incumbent's capacity); a candidate that could not be run at all is
-`refused`, a recorded one `unsupported`, or `broken_log` if no log of it could be read.
-One without a log is `not run`, with `no_log`.
-
-## Tables
-
-In brackets is the type; without brackets a column is text. Units are in the names; `value`, `mean` and the like are in
-the metric's. A name with `|` is two columns. An interval is null below two starts, pairs or logs. Columns that several
-tables have:
-
-"""
-_JSON_HEAD = """
-## JSON files
-
-Units are in the names.
-
-"""
-_TELEMETRY_HEAD = """
-## Metrics in `telemetry.parquet`
-
-By source. Counters end in `_total`, units are in the names. [results.md](../results.md#telemetry) has notes.
-
-"""
 _READ = ("status.json", "recommended.json")
 """Files that scripts of users read most: their keys are described."""
 
@@ -114,22 +81,28 @@ def render_docs() -> str:
     files = [
         f"- `{file.name}`: {file.text}{f' ([{file.table}](#{file.table}))' * bool(file.table)}\n" for file in FILES
     ]
+    of_json = [file for file in FILES if file.models]
+    keys = [_keys(file) for file in of_json if not file.name.endswith(_READ)]
+    keys += [_described(file) for file in of_json if file.name.endswith(_READ)]
+    sources = {name: ", ".join(f"`{each}`" for each in SOURCES.get(name).metrics) for name in SOURCES.names()}
+    lines = {"sources": [f"- `{name}`: {metrics}\n" for name, metrics in sources.items()]}
+    lines |= {"files": files, "columns": list(_column_lines()), "keys": keys}
+    return render_markdown("files.md.j2", {name: "".join(each) for name, each in lines.items()})
+
+
+def _column_lines() -> Iterator[str]:
+    """The columns that several tables have, and then a section for each table."""
     columns = {name: _columns(schema) for name, schema in schemas.TABLES.items()}
     number = Counter(column for of_table in columns.values() for column in of_table)
     shared = [column for column, times in number.items() if times > 1 and "ci95" not in column[0]]
-    parts = [_HEAD, *files, _REASONS, *map(_column_line, shared)]
+    yield from map(_column_line, shared)
     for name, of_table in columns.items():
         above = ", ".join(f"`{column[0]}`" for column in of_table if column in shared)
         own = [column for column in of_table if column not in shared]
         ends = ", ".join(f"`{column[0]}`" for column in own if "ci95" in column[0])
-        parts += [f"\n### {name}\n\n", f"- as above: {above}\n" * bool(above)]
-        parts += [_column_line(column) for column in own if "ci95" not in column[0]]
-        parts.append(f"- ends of 95 % intervals: {ends}\n" * bool(ends))
-    of_json = [file for file in FILES if file.models]
-    parts += [_JSON_HEAD, *(_keys(file) for file in of_json if not file.name.endswith(_READ))]
-    parts += [_described(file) for file in of_json if file.name.endswith(_READ)]
-    sources = {name: ", ".join(f"`{each}`" for each in SOURCES.get(name).metrics) for name in SOURCES.names()}
-    return "".join([*parts, _TELEMETRY_HEAD, *(f"- `{name}`: {metrics}\n" for name, metrics in sources.items())])
+        yield f"\n### {name}\n\n" + f"- as above: {above}\n" * bool(above)
+        yield from (_column_line(column) for column in own if "ci95" not in column[0])
+        yield f"- ends of 95 % intervals: {ends}\n" * bool(ends)
 
 
 Column = tuple[str, str, str]

@@ -14,6 +14,7 @@ from servelab.core.files import JsonPart
 from servelab.report.compare.comparison_table import StudyComparison
 from servelab.report.compare.conditions import EXIT_CODES, ConditionResult, Word, verdict_of
 from servelab.report.compare.page import summary
+from servelab.report.page import render_markdown
 from servelab.search.forecast import Forecast
 from servelab.search.preflight import Row as PreflightRow
 from servelab.search.progress import StudyProgress
@@ -130,18 +131,7 @@ def render_docs() -> str:
     """docs/reference/json.md."""
     rows = "".join(f"| `{command}` | {_keys(output)} |\n" for command, output in OUTPUTS.items())
     exits = "".join(f"| {code} | {meaning} |\n" for code, meaning in _EXITS.items())
-    return f"{_HEAD}{rows}\n| exit code | meaning |\n|---|---|\n{exits}"
-
-
-_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/report/json_output.py; edit there. -->
-# Output for programs
-
-With `--json` these commands print one object a line (`read` always does); errors go to standard error.
-
-| `servelab …` | keys of an object |
-|---|---|
-"""
+    return render_markdown("json.md.j2", {"commands": rows, "exits": exits})
 
 
 def _keys(output: type[BaseModel] | str) -> str:

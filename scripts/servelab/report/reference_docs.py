@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BeforeValidator
@@ -19,6 +20,7 @@ from servelab.machine.rates import MIB, PUBLISHED, TERA
 from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.files_page import render_docs as render_files
 from servelab.report.json_output import render_docs as render_json
+from servelab.report.page import render_markdown
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Answers, Budget, SearchKeys
@@ -89,24 +91,17 @@ _SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
 )
 _LIKE: dict[type[Strict], type[Strict]] = {ModelVariant: Model, StudyWorkload: ProtocolSpec}
 """Section → an earlier one. Keys that both have are only named."""
-_KEYS_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/study/study.py and site.py; edit there. -->
-# Keys of a study and of a site
-
-[studies.md](../studies.md) and [cluster.md](../cluster.md) go through them. In brackets are type and default; a key
-without a default is optional.
-"""
 
 
 def _keys() -> str:
-    parts = [_KEYS_HEAD]
+    parts = []
     for title, model in _SECTIONS:
         alike = _LIKE[model].model_fields if model in _LIKE else {}
         lines = [_field_line(name, field) for name, field in model.model_fields.items() if name not in alike]
         same = ", ".join(f"`{name}`" for name in model.model_fields if name in alike)
         lines += [f"- as above: {same}\n"] if same else []
         parts.append(f"## {title}\n\n{_summary(model)}\n\n{''.join(lines)}")
-    return "\n".join(parts)
+    return render_markdown("keys.md.j2", {"sections": "\n".join(parts)})
 
 
 def _summary(model: type[Strict]) -> str:
@@ -149,25 +144,6 @@ def _type_name(annotation: Any) -> str:
     return names.get(annotation) or str(annotation.__name__)
 
 
-_OPTIONS_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/engines/adapters/; edit there. -->
-# Options: every option of every engine, and how it was checked
-
-A study sets options by these names; [engines.md](../engines.md#options) has notes on single engines.
-
-"""
-_CHECKED = "\nThe lists of engines say how an option was checked with each release:\n\n"
-_REFUSED = "- refused: This release does not have the option; a study that sets it gets an error.\n"
-_OWNED = """
-## No study may set
-
-Some arguments and environment variables are Servelab's own, under any of their names. A study with one of them gets an
-error that names it and says why:
-
-"""
-_OPTIONS_TAIL = """
-Tests compare every option with the flags of the release (`scripts/servelab/engines/flags`).
-"""
 _SAMPLES: dict[type, ArgumentValue] = {int: 2, float: 0.5, bool: True, str: "auto"}
 _NAME = re.compile(r"--?[a-z]|[A-Za-z_.]+=")
 """A flag, or a setting with its value."""
@@ -176,12 +152,14 @@ _TOGETHER = ("speculative_decoding", "speculative_tokens")
 
 
 def _options() -> str:
-    words = [*(f"- {word}: {text}\n" for word, text in HOW_CHECKED.items()), _REFUSED]
     parts = (*ALL_ENGINES, *(part for engine in ENGINES for part in engine.owned))
-    reasons = dict.fromkeys(f"- {part.why}\n" for part in parts)
-    meanings = (f"- `{name}`: {option.description}\n" for name, option in OPTIONS.items())
-    engines = (_engine(engine) for engine in ENGINES if engine.checked)
-    return "".join([_OPTIONS_HEAD, *meanings, _CHECKED, *words, *engines, _OWNED, *reasons, _OPTIONS_TAIL])
+    lines: dict[str, Iterable[str]] = {
+        "options": (f"- `{name}`: {option.description}\n" for name, option in OPTIONS.items()),
+        "words": (f"- {word}: {text}\n" for word, text in HOW_CHECKED.items()),
+        "engines": (_engine(engine) for engine in ENGINES if engine.checked),
+        "reasons": dict.fromkeys(f"- {part.why}\n" for part in parts),
+    }
+    return render_markdown("options.md.j2", {name: "".join(each) for name, each in lines.items()})
 
 
 def sample(engine: Engine, option: str) -> ArgumentValue:
