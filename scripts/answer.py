@@ -56,7 +56,6 @@ def aggregate(rule: RuleJob) -> None:
         titles,
         _promised(study, plans, tables, decisions),
         decisions,
-        read_table(output.curves, schemas.CURVES),
     ).write(output.recommended)
 
 

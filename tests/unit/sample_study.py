@@ -373,7 +373,6 @@ def winner_map() -> dict[str, Any]:
         "metric": OBJECTIVE,
         "basis": "accelerator",
         "text": "sharegpt: up to 38 in flight the baseline is better; from 46 in flight the winner is better.",
-        "commands": {"baseline": "vllm serve Qwen/Qwen3-32B", "winner": COMMAND},
         "levels": [],
         "ranges": [
             {"best": ["baseline"], "from_load": 1, "to_load": 38},
@@ -381,7 +380,6 @@ def winner_map() -> dict[str, Any]:
             {"best": ["winner"], "from_load": 46, "to_load": 256},
         ],
         "crossings": [],
-        "explored": [],
     }
 
 

@@ -91,14 +91,13 @@ def recommend(
     titles: Mapping[str, str],
     promised_percent: float | None = None,
     decisions: Sequence[Decision] = (),
-    curves: pd.DataFrame | None = None,
 ) -> Recommended:
     """The study's answer.
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
-    workload's title; `promised_percent` is the change that the search found; `decisions` are those of the search,
-    `curves` is schemas.CURVES. The winner of the search is recommended if its proof says that it is better, or if it
-    is that of a recorded study; else the baseline. `runs_folder` contains the runs; None for a recorded study, where
+    workload's title; `promised_percent` is the change that the search found; `decisions` are those of the search.
+    The winner of the search is recommended if its proof says that it is better, or if it is that of a recorded study;
+    else the baseline. `runs_folder` contains the runs; None for a recorded study, where
     nothing ran here.
     """
     table = table[table["stage"] == last.stage]
@@ -148,14 +147,7 @@ def recommend(
         answers=answers,
         untold=untold,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
-        winner_maps=[]
-        if curves is None
-        else [
-            found.model_copy(
-                update={"commands": {name: started.get(name) or each for name, each in found.commands.items()}}
-            )
-            for found in winner_maps(study, table, curves, decisions)
-        ],
+        winner_maps=winner_maps(study, table),
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
         baseline_run_id=_first_run(rows[BASELINE]),

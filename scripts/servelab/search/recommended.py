@@ -122,17 +122,6 @@ class MapCrossing(JsonPart):
     ci95_high: float = Field(description="The measured load above it.")
 
 
-class Explored(JsonPart):
-    """The highest value that the search measured at a load. It is not proved."""
-
-    load: float = Field(description="The load.")
-    candidates: list[str] = Field(description="The best one, and those within the study's margin of it.")
-    commands: list[str] = Field(description="Their serving commands.")
-    value: float = Field(description="The best one's value of the objective.")
-    starts: int = Field(description="Server starts behind it.")
-    is_suspect: bool = Field(False, description="Whether a check found its runs, or those of the others, suspect.")
-
-
 class WinnerMap(JsonPart):
     """Which configuration is the best from which load on, for one curve."""
 
@@ -140,16 +129,10 @@ class WinnerMap(JsonPart):
     load: str = Field(description="What its points differ in: `max_concurrency` or `request_rate`.")
     metric: str = Field(description="Metric that is compared.")
     basis: Basis = Field(description="Basis of its values.")
-    text: str = Field(description="The map in words: what is proved, then what only the search measured.")
-    commands: dict[str, str] = Field(
-        description="`baseline` and `winner` → serving command, as it was started in the proof."
-    )
-    levels: list[MapLevel] = Field(description="The measured loads, from the proof; empty if nothing was to be proved.")
+    text: str = Field(description="The map in words.")
+    levels: list[MapLevel] = Field(description="The measured loads, from the proof.")
     ranges: list[MapRange] = Field(description="From the lowest measured load to the highest, without gaps; proved.")
     crossings: list[MapCrossing] = Field(description="Where the better side changes; proved.")
-    explored: list[Explored] = Field(
-        description="The best of the search at each load, or of the logs of a recorded study; not proved."
-    )
 
 
 class Recommended(JsonFile):

@@ -1,13 +1,11 @@
 """The winner map: for each curve, which configuration is the best from which load on.
 
-Proved is what the pairs of the proof show, between baseline and winner. What the search measured at the same loads,
-mostly on single starts, is named beside it and proves nothing. The logs of a recorded study prove nothing either.
+It is what the pairs of the proof show, between baseline and winner; the logs of a recorded study prove nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -18,12 +16,12 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import change_of_pairs
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.search.decide import start_values, unfit
-from servelab.search.decision import CHANGES_ANSWERS, Decision, Row
+from servelab.search.decision import Row
 from servelab.search.proof import BASELINE, WINNER, ProofPair, proved_change
-from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRange, WinnerMap
+from servelab.search.recommended import MapCrossing, MapLevel, MapRange, WinnerMap
 from servelab.study.plan import order_of
 from servelab.study.project import SearchedStudy
-from servelab.study.study import CONFIRM, Study
+from servelab.study.study import Study
 
 _LEAST_PAIRS = 2
 
@@ -103,51 +101,34 @@ def _better(log_ratios: Mapping[str, float]) -> tuple[Best, float | None]:
 UNITS = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 
 
-def winner_maps(
-    study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame, decisions: Sequence[Decision] = ()
-) -> list[WinnerMap]:
-    """A map for each curve of the study that has two loads or more.
+def winner_maps(study: SearchedStudy, table: pd.DataFrame) -> list[WinnerMap]:
+    """A map for each curve of the study that was proved at two loads or more.
 
-    `table` is the table of the last stage (schemas.STAGE_TABLE), `curves` that of all curves (schemas.CURVES).
-    `decisions` are those of the search: a candidate that changes answers is not named.
+    `table` is the table of the last stage (schemas.STAGE_TABLE).
     """
     if not isinstance(study, Study):
         return []
-    changed = {
-        (each.stage, verdict.candidate)
-        for each in decisions
-        for verdict in each.candidates
-        if verdict.verdict == CHANGES_ANSWERS
-    }
-    named = [pair not in changed for pair in zip(curves["stage"], curves["candidate"], strict=True)]
-    curves = curves[named]
-    return [
-        _map(study, curve, points, table, curves[curves["curve"] == curve])
-        for curve, points in study.curves.items()
-        if len(points) > 1
-    ]
-
-
-def _map(study: Study, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame) -> WinnerMap:
-    load = study.workloads[points[0]].load
-    assert load is not None
     metric, basis = study.objective.metric_and_basis
-    measured = [level for point in points if (level := _level(study, point, table)) is not None]
-    ranges, crossings = load_ranges([each for _, each in measured]) if measured else ([], [])
-    explored = _explored(study, table, curves)
-    found = WinnerMap(
-        curve=curve,
-        load=load.of,
-        metric=metric,
-        basis=basis,
-        text="",
-        commands={row["candidate"]: row["command"] for row in table.to_dict("records")},
-        levels=[row for row, _ in measured],
-        ranges=ranges,
-        crossings=crossings,
-        explored=explored,
-    )
-    return found.model_copy(update={"text": map_text(found)})
+    maps = []
+    for curve, points in study.curves.items():
+        measured = [level for point in points if (level := _level(study, point, table)) is not None]
+        load = study.workloads[points[0]].load
+        if load is not None and len(points) > 1 and measured:
+            ranges, crossings = load_ranges([each for _, each in measured])
+            rows = [row for row, _ in measured]
+            text = f"Curve {curve}, by {metric_label(metric, basis)}: {_proved(load.of, rows, ranges, crossings)}."
+            found = WinnerMap(
+                curve=curve,
+                load=load.of,
+                metric=metric,
+                basis=basis,
+                text=text,
+                levels=rows,
+                ranges=ranges,
+                crossings=crossings,
+            )
+            maps.append(found)
+    return maps
 
 
 def _level(study: Study, point: str, table: pd.DataFrame) -> tuple[MapLevel, Level] | None:
@@ -188,95 +169,28 @@ def _pairs(sides: Mapping[str, Row]) -> dict[str, ProofPair]:
     return {label: pair for label, pair in pairs.items() if min(pair.baseline, pair.winner) > 0}
 
 
-def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
-    """The best of the search, or of the logs, at each load; baseline and winner have these names, any other its own.
-
-    Named beside the best are those within the margin of it, and those whose intervals overlap with its own.
-    """
-    proved = {_served(row): row["candidate"] for row in table.to_dict("records")}
-    searched = curves[curves["stage"] != CONFIRM] if WINNER in proved.values() else curves
-    sound = [row for row in searched.to_dict("records") if _is_sound(row)]
-    higher = METRICS.get(study.objective.metric).higher_is_better
-    share = 1 + study.objective.margin_percent / 100
-    found = []
-    for load, of_load in groupby(sorted(sound, key=lambda row: row["level"]), key=lambda row: row["level"]):
-        # a configuration that several stages measured counts by its most starts
-        best_of = {_served(row): row for row in sorted(of_load, key=lambda row: row["starts"])}
-        rows = sorted(best_of.values(), key=lambda row: row["objective_value"], reverse=bool(higher))
-        best = rows[0]["objective_value"]
-        rows = [row for row in rows if _is_near(row, best, share) or _overlap(row, rows[0])]
-        if len(best_of) > 1:
-            found.append(
-                Explored(
-                    load=load,
-                    candidates=[proved.get(_served(row), row["candidate"]) for row in rows],
-                    commands=[row["command"] for row in rows],
-                    value=best,
-                    starts=int(rows[0]["starts"]),
-                    is_suspect=any(row["validity"] == "suspect" for row in rows),
-                )
-            )
-    return found
-
-
-def _served(row: Mapping[object, object]) -> tuple[object, object]:
-    """The served configuration: two versions of an engine may have one command."""
-    return row["engine"], row["command"]
-
-
-def _is_near(row: Mapping[object, object], best: float, share: float) -> bool:
-    value = float(row["objective_value"])  # type: ignore[arg-type]
-    return max(value / best, best / value) <= share
-
-
-def _overlap(row: Mapping[object, object], other: Mapping[object, object]) -> bool:
-    """Whether the 95 % intervals of two rows overlap; False if one has none."""
-    ends = [(each["objective_ci95_low"], each["objective_ci95_high"]) for each in (row, other)]
-    if any(pd.isna(end) for pair in ends for end in pair):  # type: ignore[call-overload]
-        return False
-    return bool(ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1])  # type: ignore[operator]
-
-
-def _is_sound(row: Mapping[object, object]) -> bool:
-    value = row["objective_value"]
-    is_figure = isinstance(value, float) and math.isfinite(value) and value > 0
-    return is_figure and row["outcome"] == "ok" and row["validity"] != "invalid"
-
-
-def map_text(found: WinnerMap) -> str:
-    """The map in words: `up to 38 in flight the baseline, from 46 the winner; …`."""
-    label = metric_label(found.metric, found.basis)
-    parts = [f"Curve {found.curve}, by {label}."]
-    if found.ranges:
-        parts.append(f"Proved: {_proved(found)}.")
-    if found.explored:
-        parts.append(f"In the search alone, not proved, the best was {_searched(found)}.")
-    if len(parts) == 1:
-        parts.append("No load has sound figures of two configurations.")
-    return " ".join(parts)
-
-
-def _proved(found: WinnerMap) -> str:
-    unit = UNITS[found.load]
-    lowest, highest = found.ranges[0].from_load, found.ranges[-1].to_load
-    suspect = [f"{each.load:g}" for each in found.levels if each.is_suspect]
+def _proved(load: str, levels: Sequence[MapLevel], ranges: Sequence[MapRange], crossings: Sequence[MapCrossing]) -> str:
+    """The map in words: `up to 38 in flight the baseline is better; from 46 in flight the winner is better; …`."""
+    unit = UNITS[load]
+    lowest, highest = ranges[0].from_load, ranges[-1].to_load
+    suspect = [f"{each.load:g}" for each in levels if each.is_suspect]
     doubt = f" (suspect at {', '.join(suspect)})" if suspect else ""
     measured = f"measured from {lowest:g} to {highest:g} {unit}{doubt}"
-    if len(found.ranges) == 1:
-        return f"at all loads {measured}, {_sides(found.ranges[0].best)}"
-    crossing = {(each.ci95_low, each.ci95_high): each for each in found.crossings}
+    if len(ranges) == 1:
+        return f"at all loads {measured}, {_sides(ranges[0].best)}"
+    crossing = {(each.ci95_low, each.ci95_high): each for each in crossings}
     parts = []
-    for number, each in enumerate(found.ranges):
+    for number, each in enumerate(ranges):
         if len(each.best) > 1:
             at = crossing.get((each.from_load, each.to_load))
             crosses = f" (they cross at about {at.at:.3g})" if at and at.at is not None else ""
             where = f"between {each.from_load:.3g} and {each.to_load:.3g}"
             where = f"up to {each.to_load:.3g} {unit}" if number == 0 else where
-            where = f"from {each.from_load:.3g}" if number and number + 1 == len(found.ranges) else where
+            where = f"from {each.from_load:.3g}" if number and number + 1 == len(ranges) else where
             parts.append(f"{where} {_sides(each.best)}{crosses}")
         elif number == 0:
             parts.append(f"up to {each.to_load:.3g} {unit} {_sides(each.best)}")
-        elif number + 1 == len(found.ranges):
+        elif number + 1 == len(ranges):
             parts.append(f"from {each.from_load:.3g} {unit} {_sides(each.best)}")
         else:
             parts.append(f"from {each.from_load:.3g} to {each.to_load:.3g} {unit} {_sides(each.best)}")
@@ -287,16 +201,3 @@ def _sides(best: Sequence[str]) -> str:
     if len(best) > 1:
         return "baseline and winner cannot be told apart"
     return f"the {best[0]} is better"
-
-
-def _searched(found: WinnerMap) -> str:
-    parts = []
-    for (names, is_suspect), loads in groupby(found.explored, key=lambda each: (each.candidates, each.is_suspect)):
-        each = [entry.load for entry in loads]
-        where = f"{each[0]:g}" if len(each) == 1 else f"{each[0]:g} to {each[-1]:g}"
-        parts.append(f"{_or(names)} at {where}{' (suspect)' if is_suspect else ''}")
-    return f"{'; '.join(parts)} {UNITS[found.load]}"
-
-
-def _or(names: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(names))
