@@ -103,6 +103,9 @@ HELD = (
         ),
         ("sglang", "RuntimeError: CUDA error: invalid argument", "result", "crashed"),
         ("llama.cpp", "error loading model: missing tensor 'blk.0.ssm_dt.bias'", "environment", "environment"),
+        ("llama.cpp", "error loading model: invalid split file name: m-00001", "environment", "missing_model"),
+        ("sglang", "RuntimeError: CUDA driver initialization failed, is there a GPU?", "environment", "environment"),
+        ("vllm", "x.OutOfResources: out of resource: shared memory, Required: 1", "result", "crashed"),
         ("llama.cpp", "Illegal instruction (core dumped)", "environment", "environment"),
     ],
 )

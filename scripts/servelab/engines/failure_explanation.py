@@ -56,7 +56,7 @@ _LEVEL = re.compile(r"^\[(ERROR|CRITICAL|FATAL|E)\] ?(\w+\(\d+,[^)]*\):\S+ )?(\[
 _TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
 """The process in a line's prefix."""
 _EXCEPTION = re.compile(
-    r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|Exception)\b(:|$)"
+    r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|OutOf\w+|Exception)\b(:|$)"
 )
 _FRAME, _CODE = re.compile(r'^\s*File "'), re.compile(r"^\s{4,}\S")
 _BARE = re.compile(r"^[\w.]+(Error|Exception):?$")

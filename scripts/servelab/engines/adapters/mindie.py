@@ -90,14 +90,11 @@ class Mindie(Engine):
     }
     option_variables: ClassVar = {"memory_share": lambda value: {"NPU_MEMORY_FRACTION": str(value)}}
     option_settings: ClassVar = OPTION_SETTINGS
-    failure_signs: ClassVar = [
-        *signs(
-            "unsupported_argument", r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"
-        ),
-        *signs(
-            "unsupported_argument", r"\] is (out of bound|less than) \[", r"please set '\w+'", r"type only supports"
-        ),
-    ]
+    failure_signs: ClassVar = signs(
+        "unsupported_argument",
+        *(r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"),
+        *(r"\] is (out of bound|less than) \[", r"please set '\w+'", r"type only supports"),
+    )
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`; `serve.python` is the daemon, and a variable names its configuration file."""
