@@ -42,6 +42,7 @@ def forms(
         run_id="r",
         command=command,
         launch_command=launched,
+        deployment={},
         engine="vllm",
         engine_version=version,
         changed=True,

@@ -1,17 +1,21 @@
 """Several servers of one configuration, before anything starts: keys, plans, devices, the node's figure."""
 
 import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError, Outage
+from servelab.engines.balancers import BALANCERS
 from servelab.machine import allocations
 from servelab.machine.devices import DEVICES, Device, Topology
 from servelab.machine.lease import Lease
 from servelab.metrics.objective import per_basis
+from servelab.search.deployment import forms
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.project import load_project
 from servelab.study.configuration import Incumbent, as_searched, baseline
@@ -99,3 +103,38 @@ def test_a_proof_fills_the_node(tmp_path):
 def test_only_a_figure_of_the_node_asks_for_it(tmp_path):
     with pytest.raises(ConfigError, match=r"proof\.fills_node: is for `objective\.per: node`"):
         project_of(tmp_path, hardware=GPUS, proof={"fills_node": True})
+
+
+IMAGE = "docker.io/vllm/vllm-openai@sha256:" + "0" * 64
+DOUBLE = """#!/bin/sh
+echo "$0 $CUDA_VISIBLE_DEVICES $NOTE $*" >> started
+case "$*" in *8002*) exit 3 ;; esac
+exec sleep 60
+"""
+
+
+@pytest.mark.parametrize("balancer", BALANCERS.names())
+def test_the_recommended_script_starts_all_and_ends_with_one(balancer, tmp_path):
+    """A real shell runs it with doubles of the programs: the second server ends, and so does the script."""
+    project = project_of(tmp_path, {"accelerators": 4, "replicas": 2, "balancer": balancer}, hardware=GPUS)
+    configuration = plan_stage(project, "layout", baseline(project.study)).candidates[1].configuration
+    manifest = SimpleNamespace(environment=SimpleNamespace(image=IMAGE), replicas=[SimpleNamespace(cpus=[])] * 2)
+    found = forms(project.study, configuration, "NOTE='a b' vllm serve m", "--port", manifest)
+    for program in ("vllm", "nginx", "vllm-router", "sglang-router"):
+        (tmp_path / program).write_text(DOUBLE)
+        (tmp_path / program).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", found["script"]], cwd=tmp_path, env=path, timeout=30, check=False)
+    assert done.returncode != 0
+    lines = (tmp_path / "started").read_text().splitlines()
+    servers = {line.partition(" ")[2] for line in lines if line.split()[0].endswith("/vllm")}
+    assert servers == {"0,1 a b serve m --port 8001", "2,3 a b serve m --port 8002"}
+    in_front = [line for line in lines if not line.split()[0].endswith("/vllm")]
+    assert len(in_front) == BALANCERS.get(balancer).is_process
+    assert "#SBATCH --gres=gpu:4" in found["sbatch"]
+    assert found["sbatch"].count(f"apptainer exec --nv docker://{IMAGE} env NOTE='a b' vllm") == 2
+    if "compose" in found:
+        services = yaml.safe_load(found["compose"])["services"]
+        assert services["server1"]["environment"]["CUDA_VISIBLE_DEVICES"] == "2,3"
+        assert services["server1"]["entrypoint"] == ["vllm", "serve", "m", "--port", "8002"]
+    assert ("compose" in found) == (balancer not in ("vllm-router", "sglang-router"))

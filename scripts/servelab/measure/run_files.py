@@ -221,6 +221,7 @@ class ManifestReplica(JsonPart):
 
     command: list[str] = Field(description="Its command as it ran.")
     environment_variables: dict[str, str] = Field(description="Environment variables set for it.")
+    cpus: list[int] = Field([], description="CPUs that it was pinned to; empty for any.")
 
 
 class ManifestBalancer(JsonPart):

@@ -51,7 +51,7 @@ from servelab.measure.run_files import (
 
 if TYPE_CHECKING:
     from servelab.measure.nodes import NodeParts
-    from servelab.measure.server import Launch
+    from servelab.measure.server import Launch, Server
 
 Status = TypeVar("Status", bound=JsonFile)
 _ATTEMPT = re.compile(r"\.(?P<id>[0-9a-f]{20})\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<start>\d+)\.part")
@@ -241,7 +241,7 @@ def make_manifest(
     requests: Path,
     endpoint: ManifestEndpoint | None = None,
     parts: NodeParts | None = None,
-    replicas: Sequence[Launch] = (),
+    replicas: Sequence[Server] = (),
     balancer: ManifestBalancer | None = None,
 ) -> RunManifest:
     """The manifest of a run; paths in its commands are relative to the project, and nodes have no addresses."""
@@ -272,7 +272,10 @@ def make_manifest(
             part.used.model_copy(update=_started(part.command, part.variables or {}, addresses))
             for part in (parts.parts if parts else ())
         ],
-        replicas=[ManifestReplica(**_started(each.command, each.variables, ())) for each in replicas],
+        replicas=[
+            ManifestReplica(**_started(each.launch.command, each.launch.variables, ()), cpus=sorted(each.cpus))
+            for each in replicas
+        ],
         balancer=balancer,
     )
 

@@ -155,7 +155,7 @@ class Server:
         """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
-        self._cpus, self._enter, self._root, self._clear = cpus, enter, root, clear
+        self.cpus, self._enter, self._root, self._clear = cpus, enter, root, clear
         self.parts = parts
         self._ports: PortLease | None = None
         self._log_start = 0
@@ -315,7 +315,7 @@ class Server:
             self._serve = replace(self._serve, port=port, span=self.parts.span(meet))
         self.weights_cached_share = cached_share(self._serve.model_path)
         self._begun_at = time.monotonic()
-        with pinned(self._cpus):
+        with pinned(self.cpus):
             self._start_process(self._ports.descriptors)
 
     def _start_process(self, ports: Sequence[int]) -> None:

@@ -215,7 +215,7 @@ class Session:
             requests=inputs.requests,
             endpoint=self.server.endpoint,
             parts=self.server.parts,
-            replicas=[server.launch for server in self.server.replicas],
+            replicas=self.server.replicas,
             balancer=self.server.balancer,
         )
         return outcome

@@ -25,6 +25,8 @@ from servelab.study.study import LAST_STAGES
 
 _WORDS = re.compile(r"\S+|\s+")
 """Of a command, with the white space between them."""
+_OF_SEVERAL = {"script": "Script of all servers", "sbatch": "Slurm script", "compose": "Compose file"}
+"""Form of `Recommended.deployment` → its title."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 
 
@@ -51,7 +53,9 @@ def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, base
     """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
     changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
     image = origin.image(recommended.run_id)
-    if origin.model_has_name(recommended.run_id):
+    if recommended.deployment and origin.model_has_name(recommended.run_id):
+        forms = {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
+    elif origin.model_has_name(recommended.run_id):
         forms = {"With the model's name in place of its path": recommended.command}
         if image is not None:
             forms["Docker"] = docker_form(study, recommended, image)

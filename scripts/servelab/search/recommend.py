@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.engines.adapters import ENGINES
 from servelab.measure.run_files import RunManifest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
@@ -21,6 +22,7 @@ from servelab.results.compare_with_baseline import SEARCH
 from servelab.results.parse import SATURATED
 from servelab.search.decide import unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
+from servelab.search.deployment import forms, launched
 from servelab.search.planning import effective_changes, shown
 from servelab.search.proof import asked_half_width_percent
 from servelab.search.proof_plan import judge
@@ -124,11 +126,17 @@ def recommend(
         f"The search could not judge {', '.join(untold)}, as runs were disturbed." if untold else None,
         _effective_note(study, baseline.configuration, answer.configuration),
     )
+    deployment = {}
+    if isinstance(study, Study) and answer.configuration.replicas > 1:
+        entry = study.engines[answer.configuration.engine].engine or answer.configuration.engine
+        flag = str(ENGINES.get(entry).port_flag)
+        deployment = forms(study, answer.configuration, answer.command, flag, manifest)
     if proof and started.get(WINNER):
         proof = proof.model_copy(update={"proposed_command": started[WINNER]})
     return Recommended(
         study=study.study,
-        command=answer.command,
+        command=deployment.get("script", answer.command),
+        deployment=deployment,
         launch_command=started.get(side),
         note=" ".join(filter(None, notes)) or None,
         engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
@@ -302,6 +310,8 @@ def _launch_command(manifest: RunManifest) -> str | None:
     """
     if not manifest.command or manifest.other_nodes:
         return None
+    if manifest.replicas:
+        return launched(manifest)
     variables = [f"{name}={value}" for name, value in sorted(manifest.environment_variables.items())]
     return shlex.join([*(["env", *variables] if variables else []), *manifest.command])
 

@@ -141,6 +141,12 @@ class Recommended(JsonFile):
     study: str = Field(description="Study.")
     command: str = Field(description="The serving command to use.")
     launch_command: str | None = Field(description="The command as it ran here; null if nothing ran.")
+    deployment: dict[str, str] = Field(
+        {},
+        exclude_if=lambda value: not value,
+        description="Of several servers: `script`, `sbatch` and, of a container's image, `compose` → the text that "
+        "starts all of them and their balancer; missing for one server.",
+    )
     note: str | None = Field(
         None,
         description="What differs from the baseline as the engine serves it; a warning if the weights are not the "

@@ -19,6 +19,8 @@ class Balancer:
     """Its name in a study."""
     is_process: bool = False
     """Whether a process is in front of the servers."""
+    image: str | None = None
+    """An image with it, for a compose file; None if nobody publishes one."""
     ready_path: str | None = None
     """Answers 200 once it passes requests on; None: the engine's path, which it passes on."""
 

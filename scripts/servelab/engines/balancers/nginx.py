@@ -48,6 +48,7 @@ class Nginx(Balancer):
 
     name = "nginx"
     is_process = True
+    image = "docker.io/library/nginx:1.28"
 
     def command(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> list[str]:
         return ["nginx", "-p", str(folder), "-e", "stderr", "-c", "nginx.conf"]
