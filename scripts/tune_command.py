@@ -11,12 +11,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from servelab.cli.first_study import AskedHardware, asked_hardware, first_model, known_engines, write_study
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
-from servelab.tune.own_load import as_text, hours
+from servelab.tune.own_load import hours
 from servelab.tune.study_text import explained
 from servelab.tune.typed_command import TypedCommand, read_command
 
@@ -126,7 +128,9 @@ def local_or_hub(model: str) -> str:
 
 def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) -> None:
     """Writes a study, and prints its candidates with their reasons."""
-    added = {each: as_text(entries) for each, entries in begun.added.items()}
+    added = {
+        each: yaml.safe_dump(entries, sort_keys=False, allow_unicode=True) for each, entries in begun.added.items()
+    }
     file = write_study(name, begun.text(), root, added)
     for line in begun.notes:
         print(line)

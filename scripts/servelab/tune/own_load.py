@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import file_sha256
@@ -54,11 +51,6 @@ def of_trace(file: Path) -> dict[str, dict[str, Any]]:
     parameters = {"dataset": name, "format": kind, "num_requests": count, "seed": 42}
     workload = {"title": f"Requests of {file.name}", "kind": "trace", "parameters": parameters}
     return {WORKLOADS: {name: workload}, DATASETS: {name: dataset}}
-
-
-def as_text(entries: Mapping[str, Any]) -> str:
-    """Entries as they are added to a file."""
-    return yaml.safe_dump(dict(entries), sort_keys=False, allow_unicode=True)
 
 
 def hours(text: str) -> float:

@@ -157,24 +157,10 @@ def _read(words: list[str], variables: dict[str, str], image: str | None) -> Typ
 
 
 def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], image: str | None) -> TypedCommand:
-    assert engine.typed is not None
-    words = [_expanded(word, variables) for word in words]
-    model, given = _pairs(words)
-    if isinstance(file := given.get("--config"), str) and Path(file).is_file():
-        model, given = _pairs([*_of_file(Path(file)), *words])
-        del given["--config"]
-    left_out: dict[str, str] = {}
-    for flag in engine.typed.model_flags:
-        model = str(given.pop(flag)) if flag in given else model
-    if own := engine.own_flags():  # the launcher knows one name of each
-        names = {flag: f"--{engine.names.of(flag)}" for flag in given if flag not in own}
-        given = {names[flag] if names.get(flag) in own else flag: value for flag, value in given.items()}
-    if model is None:
-        raise ConfigError(
-            f"the command names no model; {engine.name} takes it by {' or '.join(engine.typed.model_flags)}"
-        )
+    model, given = _model_and_flags(engine, [_expanded(word, variables) for word in words])
     revision = given.pop("--revision", None)
     options = _options(engine, given)
+    left_out: dict[str, str] = {}
     for flag in list(given):
         if why := engine.refused_arguments(options, {flag: given[flag]}).get(flag):
             left_out[flag] = _reason(why)
@@ -203,6 +189,25 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
         image=image,
         left_out=left_out,
     )
+
+
+def _model_and_flags(engine: Engine, words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The model, and each other flag with its value, also of a configuration file that a flag names."""
+    assert engine.typed is not None
+    model, given = _pairs(words)
+    if isinstance(file := given.get("--config"), str) and Path(file).is_file():
+        model, given = _pairs([*_of_file(Path(file)), *words])
+        del given["--config"]
+    for flag in engine.typed.model_flags:
+        model = str(given.pop(flag)) if flag in given else model
+    if own := engine.own_flags():  # the launcher knows one name of each
+        names = {flag: f"--{engine.names.of(flag)}" for flag in given if flag not in own}
+        given = {names[flag] if names.get(flag) in own else flag: value for flag, value in given.items()}
+    if model is None:
+        raise ConfigError(
+            f"the command names no model; {engine.name} takes it by {' or '.join(engine.typed.model_flags)}"
+        )
+    return model, given
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
