@@ -83,6 +83,9 @@ def damaged(folder: Path) -> Iterator[tuple[str, Path, Limits]]:
     others = [json.dumps({**listed, "searches": [search]}).encode() for search in searches]
     for text in (b"", b"[]", b"{", b"\xff", b"null", b"[" * 10**5, *others):
         yield f"manifest {text[:9]!r}", write(folder / "x.zip", FILES, text), LIMITS
+    twice = {**FILES, "results/studies/a/recommended.json": b'{"value": 900, "value": 100}'}
+    yield "a key twice", write(folder / "x.zip", twice), LIMITS
+    yield "a title twice", write(folder / "x.zip", FILES, b'{"title": "B", ' + manifest_of(FILES)[1:]), LIMITS
     bomb = {"bomb": bytes(1 << 20)}
     yield "ratio", write(folder / "x.zip", bomb), Limits(ratio_from_bytes=1 << 10)
     many = {f"bomb-{number}": bytes(1 << 14) for number in range(64)}

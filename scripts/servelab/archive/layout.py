@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -99,6 +100,10 @@ def files_below(folder: Path) -> list[Path]:
 
 def _member_faults(manifest: Manifest, folder: Path) -> Iterator[str]:
     there = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
+    made = (
+        name for name in there if name.startswith(f"{RESULTS}/") and name.endswith(".json") and "/logs/" not in name
+    )
+    yield from (f"{name}: {why}" for name in (MANIFEST, *made) if (why := _fault_of_json(there[name])))
     del there[MANIFEST]
     for name in sorted(manifest.members.keys() - there.keys()):
         yield f"{shown(name)}: is in the manifest, but not in the archive"
@@ -108,6 +113,21 @@ def _member_faults(manifest: Manifest, folder: Path) -> Iterator[str]:
             yield f"{name}: is not in the manifest"
         elif (path.stat().st_size, file_sha256(path)) != (listed.size_bytes, listed.sha256):
             yield f"{name}: has not the size and sha256 that the manifest lists"
+
+
+def _fault_of_json(path: Path) -> str | None:
+    """Why readers of a JSON file may see different content; None if they do not."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            raise ValueError("has a key twice, and readers take either value")
+        return found
+
+    try:
+        json.loads(path.read_bytes(), object_pairs_hook=once)
+    except ValueError as error:
+        return shown(str(error))
+    return None
 
 
 @dataclass(frozen=True)
