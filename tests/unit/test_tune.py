@@ -57,7 +57,7 @@ FORMS = {
     "--model m/x --max-num-seqs 8",
     "entry point": "docker run --entrypoint vllm img/vllm serve m/x --max-num-seqs 8",
     "shell": "bash -lc 'source env/bin/activate && exec vllm serve m/x --max-num-seqs 8 > log 2>&1 &'",
-    "in front": "$ time srun --gres=gpu:1 numactl -m 0 uv run vllm serve m/x --max-num-seqs 8",
+    "in front": "$ time env PATH=$PATH:x srun --gres=gpu:1 numactl -m 0 uv run vllm serve m/x --max-num-seqs 8",
     "variables": "sudo docker run -itd -e M=m/x --entrypoint /bin/sh vllm/vllm-openai "
     "-c 'vllm serve $M --max-num-seqs ${N:-8}'",
     "dashes and lines": "vllm serve m/x \\ \n \u2013max-num-seqs 8",

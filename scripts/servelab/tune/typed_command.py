@@ -167,12 +167,15 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
             del given[flag]
     for variable, why in engine.refused_variables(options, variables).items():
         left_out[variable] = _reason(why)
+    variables = {each: _expanded(value, variables) for each, value in variables.items()}
+    left_out |= {
+        each: "the command does not give its value" for each, value in variables.items() if _USED.search(value)
+    }
     for name, value in {**given, **variables}.items():
         if holds_credential(name.removeprefix("--"), str(value)):  # as a study would be refused
             left_out[name] = "a credential would get into reports, and a server on loopback needs none"
     given = {flag: value for flag, value in given.items() if flag not in left_out}
-    kept = {each: _expanded(value, variables) for each, value in variables.items() if each not in left_out}
-    for name, value in {"the model": model, **given, **kept}.items():
+    for name, value in {"the model": model, **given}.items():
         if isinstance(value, list):
             raise ConfigError(
                 f"{name} takes several values, which a study cannot hold yet: {', '.join(map(str, value))}"
@@ -185,7 +188,7 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
         revision=None if revision is None else str(revision),
         options=options,
         arguments={flag.removeprefix("--"): value for flag, value in given.items()},
-        variables=kept,
+        variables={each: value for each, value in variables.items() if each not in left_out},
         image=image,
         left_out=left_out,
     )
