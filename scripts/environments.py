@@ -12,13 +12,14 @@ from servelab.engines.runtimes import RUNTIMES, Tool, read_environment
 from servelab.measure.clients import CLIENTS
 from servelab.measure.environment_gate import CheckedEnvironment, refuse_failed
 from servelab.measure.environment_gate import check_environment as checks_of
+from servelab.search.predict import TOOLS
 from servelab.search.project import load_project
 from servelab.study.spec_builder import served_settings
 
 
 def build_environment(rule: RuleJob) -> None:
     name, lock, output = rule.wildcards.tool, rule.input.lock, rule.output.environment
-    tool: Tool = CLIENTS.get(name) if name in CLIENTS.names() else ENGINES.get(name)
+    tool: Tool = CLIENTS.get(name) if name in CLIENTS.names() else TOOLS.get(name) or ENGINES.get(name)
     expected = f"{tool.name}-{lock_sha256(lock)[:12]}"
     if output.absolute().parent.name != expected:
         raise ConfigError(f"{output}: the folder of this lock's environment must be named {expected}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
+from servelab.engines.runtimes import read_environment
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.parse import parse_plan
 from servelab.search import strategies as search
 from servelab.search.decision import Decision, PastStage
 from servelab.search.forecast import power_text
+from servelab.search.predict_study import predictions_of
 from servelab.search.project import load_project
 from servelab.search.proof_plan import ProofStage, promised_percent, search_noise
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.project import load_searched, read_plan, study_path
 from servelab.study.study import CONFIRM_FIRST, load_study
 
@@ -27,6 +31,8 @@ def plan_stage(rule: RuleJob) -> None:
     if "before_plan" in rule.input:
         before = ProofStage(Plan.read(rule.input.before_plan), read_table(rule.input.before_table, schemas.STAGE_TABLE))
     project = load_project(_study(rule), Path())
+    if "predicted" in rule.input:
+        project = replace(project, predictions=Predictions.read(rule.input.predicted))
     plan = search.plan(project, rule.wildcards.stage, past, before)
     promised = promised_percent(project.study, past)
     if plan.stage == CONFIRM_FIRST and len(plan.candidates) > 1 and promised:
@@ -34,6 +40,15 @@ def plan_stage(rule: RuleJob) -> None:
         plan = plan.model_copy(update={"expected": found})
         print(found)
     plan.write(rule.output.plan)
+
+
+def predict_study(rule: RuleJob) -> None:
+    environment = read_environment(rule.input.environment) if "environment" in rule.input else None
+    found = predictions_of(load_project(_study(rule), Path()), environment.python if environment else None)
+    found.write(rule.output.predicted)
+    print(f"predicted {len(found.values)} combinations by {found.source}")
+    for each in found.refused:
+        print(f"not used: {each}")
 
 
 def parse_stage(rule: RuleJob) -> None:

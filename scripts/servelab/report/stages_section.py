@@ -145,6 +145,7 @@ def _section(
     seen = {row["candidate"] for row in planned}
     same = "the same configuration as the incumbent or another candidate"
     rows += [left_out(candidate, same) for candidate in stage.candidates if candidate not in seen]
+    rows += [left_out(*line.rsplit(": ", 1)) for line in decision.predicted]
     outcome = "Winner" if decision.changed else "The incumbent stays"
     return StageSection(decision.title, outcome, decision.reason, rows, decision.unequal_places or "", _effort(table))
 

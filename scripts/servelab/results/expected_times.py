@@ -119,7 +119,7 @@ def _run_s(spec: RunSpec, size: float) -> float:
 def served_s(load: PlannedLoad) -> tuple[float, float]:
     """Seconds of one request alone, and of a round."""
     operations, bandwidth = _rates(load.hardware)
-    prompt, answer = _lengths(load.parameters)
+    prompt, answer = mean_lengths(load.parameters)
     count = float(load.parameters.get("num_requests", 1))
     limit = load.options.get("max_num_seqs")
     in_flight = min(count, load.max_concurrency or 256, limit if isinstance(limit, int) else 256)
@@ -133,7 +133,7 @@ def served_s(load: PlannedLoad) -> tuple[float, float]:
     return prefill_s + answer * step_s(1), count * (prefill_s + answer * step_s(in_flight) / in_flight)
 
 
-def _lengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
+def mean_lengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
     """Mean tokens of a prompt and an answer."""
     if "questions" in parameters:
         return _ASKED.get(parameters["questions"], _CHAT)

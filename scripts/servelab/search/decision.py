@@ -62,6 +62,7 @@ class Decision(JsonFile):
     objective: str = Field(description="Metric the study improves.")
     margin_percent: float = Field(description="Smaller gains do not change the incumbent.")
     candidates: list[Verdict] = Field(description="Verdict on each candidate; changes are against the incumbent.")
+    predicted: list[str] = Field([], description="What a prior left out, each with its prediction; nothing measured.")
 
 
 Row = dict[str, Any]

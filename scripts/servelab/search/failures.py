@@ -16,7 +16,7 @@ from itertools import combinations, product, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from servelab.search.surrogate import Floats, Levels, Scales
+from servelab.search.likeness import Floats, Levels, Scales
 
 _PRIOR = (0.1, 0.02, 0.003)
 """Probability that one choice, two or three choices together are a cause, before anything is measured."""

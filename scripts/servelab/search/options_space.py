@@ -19,10 +19,13 @@ from servelab.metrics.definitions import METRICS
 from servelab.search.decide import NOT_RUN, PRIOR, can_win, pooled_noise, start_values
 from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
+from servelab.search.likeness import Floats, Levels
 from servelab.search.planning import obstacle_to
-from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate, fitted
+from servelab.search.prior import Prior
+from servelab.search.surrogate import Measurements, Prediction, Surrogate, fitted
 from servelab.study.configuration import Configuration, Variant, apply, baseline, changes_of, difference, key_of
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.study import Stage, Study
 
 MOST = 10_000
@@ -111,6 +114,11 @@ class Space:
     def __len__(self) -> int:
         return len(self.variants)
 
+    def prior(self, study: Study, predictions: Predictions) -> Prior:
+        """Predictions of its combinations for the study's objective."""
+        sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+        return Prior(predictions, [variant.configuration for variant in self.variants], self.levels, sign)
+
     def is_between(self, option: int, choice: int) -> bool:
         """Whether a choice is neither the least nor the greatest value of its scale, so that others inform of it."""
         scale = self.scales[option]
@@ -162,7 +170,9 @@ def _flat(changes: Mapping[str, object]) -> dict[tuple[str, str], object]:
 class Knowledge:
     """The rows of a space in the table of a stage."""
 
-    def __init__(self, study: Study, space: Space, plan: Plan, table: pd.DataFrame) -> None:
+    def __init__(
+        self, study: Study, space: Space, plan: Plan, table: pd.DataFrame, predictions: Predictions | None = None
+    ) -> None:
         self._space = space
         self.rows = rows_of(table)
         self._sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
@@ -195,7 +205,23 @@ class Knowledge:
             and row["validity"] != "invalid"
             and disturbed(row) is None
         ]
+        self._prior = space.prior(study, predictions) if predictions else None
         self.surrogate = self._fitted() if self._valued else None
+        self.left_out = np.zeros(len(space), dtype=bool)
+        """Combinations that a trusted prior predicts to be far slower than the best of their engine."""
+        if self._prior is not None and self.surrogate is not None:
+            self.left_out = self._prior.left_out(self.surrogate.trust, len(self._valued))
+
+    def predicted_far_below(self, plan: Plan) -> list[str]:
+        """A line for each combination that is left out, and that no plan measured."""
+        if self._prior is None:
+            return []
+        shares, measured = self._prior.below_best(), self._space.positions(plan)
+        return [
+            f"{self._space.variants[at].name}: predicted {100 * (shares[at] - 1):.0f} %, not measured"
+            for at in np.flatnonzero(self.left_out)
+            if at not in measured
+        ]
 
     @staticmethod
     def _has_values(row: Row) -> bool:
@@ -209,7 +235,9 @@ class Knowledge:
             starts=np.array([float(len(each)) for each in values]),
             noise=pooled_noise(values),
         )
-        return fitted(measurements, self._space.counts, self._space.scales)
+        at = [self._at[number] for number in self._valued]
+        scaled = self._prior.scaled(at, measurements.values) if self._prior else None
+        return fitted(measurements, self._space.counts, self._space.scales, scaled)
 
     def _levels(self, numbers: Sequence[int]) -> Levels:
         return self._space.levels[[self._at[number] for number in numbers]]
@@ -236,6 +264,7 @@ class Knowledge:
             for option, count in enumerate(self._space.counts)
             for choice in range(count)
             if not (worked[:, option] == choice).any() and not failed_alone(option, choice)
+            if not self.left_out[self._space.levels[:, option] == choice].all()
         ]
 
     def changes(self, row: int) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.search.strategies import STRATEGIES, outlines
-from servelab.study.project import Project, check_name
+from servelab.study.predictions import OBJECTIVES
+from servelab.study.project import Project, check_name, error_at
 from servelab.study.read_project import read_project
 
 
@@ -23,3 +24,7 @@ def _check_search(project: Project) -> None:
     search = project.study.search
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
     outlines(project.study)
+    if search.prior is not None and search.strategy != "adaptive":
+        raise error_at(project, "search.prior", f"{search.strategy} does not use it; search with `adaptive`")
+    if search.prior is not None and project.study.objective.metric_and_basis[0] not in OBJECTIVES:
+        raise error_at(project, "search.prior", f"predicts {', '.join(OBJECTIVES)}, and not the objective's metric")

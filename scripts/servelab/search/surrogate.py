@@ -28,14 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servelab.search.decide import StartNoise
-
-Floats = NDArray[np.float64]
-Levels = NDArray[np.int64]
-"""(combinations, options): the number of each option's choice in each combination; 0 is the baseline's."""
-Scales = Sequence[Floats | None]
-"""The values of each option's choices, nan where unknown; None for an option without an order."""
-_Tables = list[tuple[Floats, Levels]]
-"""For each option how alike two choices may be, (2, values), and which of these each two choices are."""
+from servelab.search.likeness import Floats, Levels, Scales, Tables, alike, tables
+from servelab.search.prior import Scaled
 
 _EFFECT = 0.04
 """Median of the prior of an option's effect: its standard deviation over the option's choices, as a logarithm."""
@@ -46,10 +40,8 @@ _PAIRS, _THREES, _SHARE_SD = 0.5, 0.2, 1.0
 _LARGE, _LARGE_SD, _LARGE_SHARE = 0.1, 0.5, 0.5
 """Median of the one large effect of two options together, as a logarithm; how its log varies; and the share of the
 processes that have one."""
-_REACH = (1.5, 4.0)
-"""Steps of a scale over which the effects of its values are alike: of neighbours, and of distant values."""
-_KINDS, _SHARES = 6, (0, 1, 2, 3, 0, 1, 2, 3, 4, 5)
-"""Kinds of processes, and how many there are of each."""
+_SHARES = (0, 1, 2, 3, 0, 1, 2, 3, 4, 5)
+"""How many processes there are of each kind."""
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
 _PROCESSES = 128
@@ -100,14 +92,18 @@ class _Processes:
     """(processes,): of the whole combination."""
     noise: Floats
     """(processes,): of a single start."""
+    trust: Floats
+    """(processes,): 1 if the prior's means are its own, else 0."""
 
     def only(self, chosen: NDArray[np.int64]) -> _Processes:
         """Some of them."""
         return _Processes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
-def _scaled(normal: Floats, kind: NDArray[np.int64], together: Levels, noise: StartNoise) -> _Processes:
-    """Processes with the sizes that belong to `normal`."""
+def _scaled(
+    normal: Floats, kind: NDArray[np.int64], together: Levels, noise: StartNoise, trust: Floats, error: float = 0.0
+) -> _Processes:
+    """Processes with the sizes that belong to `normal`; those that trust a prior have its error."""
     options = (normal.shape[1] - 6) // 2
     own, matters, (every, pairs, threes, large, whole, scatter) = np.split(normal.T, [options, 2 * options])
     return _Processes(
@@ -119,25 +115,38 @@ def _scaled(normal: Floats, kind: NDArray[np.int64], together: Levels, noise: St
         pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
         threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),
         large=np.where(together[:, 0] < 0, 0.0, np.exp(2 * (np.log(_LARGE) + _LARGE_SD * large))),
-        whole=np.exp(2 * (np.log(_WHOLE) + _WHOLE_SD * whole)),
+        whole=np.exp(2 * (np.log(_WHOLE) + _WHOLE_SD * whole)) + trust * error**2,
         # the logarithm of a variance known with f degrees of freedom varies by about √(2 / f)
         noise=(noise.sd_percent / 100) ** 2 * np.exp(np.sqrt(2 / noise.freedom) * scatter),
+        trust=trust,
     )
 
 
 class Surrogate:
     """The model fitted to `measurements`; `counts` has the number of choices of each option.
 
-    The same measurements give the same model; none give the prior.
+    The same measurements give the same model; none give the prior. Half of the processes take the means of `predicted`
+    and vary about them, until the measurements say which are likely.
     """
 
-    def __init__(self, measurements: Measurements, counts: Sequence[int], scales: Scales = ()) -> None:
+    def __init__(
+        self,
+        measurements: Measurements,
+        counts: Sequence[int],
+        scales: Scales = (),
+        predicted: Scaled | None = None,
+    ) -> None:
         self._at = measurements.levels
-        self._alike = _tables([_alike(*each) for each in zip_longest(counts, scales)])
+        self._alike = tables([alike(*each) for each in zip_longest(counts, scales)])
         self._offset = float(measurements.values.mean()) if len(self._at) else 0.0
         self._values, self._starts = measurements.values - self._offset, measurements.starts
         self._pairs = _Pairs(self._at[:, None], self._at[None], self._alike)
-        self._processes = self._likely(_drawn(tuple(counts), measurements.noise), measurements.noise)
+        self._predicted = predicted
+        drawn = _drawn(tuple(counts), measurements.noise)
+        if predicted is not None:
+            trust = np.resize([1.0, 0.0], _PROCESSES)
+            drawn = _scaled(drawn.normal, drawn.kind, drawn.together, measurements.noise, trust, predicted.error)
+        self._processes = self._likely(drawn, measurements.noise)
         self._root, self._whitened, _ = self._fitted(self._processes)
 
     def _likely(self, processes: _Processes, noise: StartNoise) -> _Processes:
@@ -158,19 +167,36 @@ class Surrogate:
             processes, logs = processes.only(at), logs[at]
             for step in _STEPS:
                 normal = np.sqrt(1 - step**2) * processes.normal + step * draws.standard_normal(processes.normal.shape)
-                found = self._fitted(_scaled(normal, processes.kind, processes.together, noise))[2]
+                found = self._fitted(self._moved(processes, normal, noise))[2]
                 moved = np.log(draws.random(number)) < power * (found - logs)
                 normal = np.where(moved[:, None], normal, processes.normal)
-                processes = _scaled(normal, processes.kind, processes.together, noise)
+                processes = self._moved(processes, normal, noise)
                 logs = np.where(moved, found, logs)
         return processes
+
+    def _moved(self, processes: _Processes, normal: Floats, noise: StartNoise) -> _Processes:
+        error = self._predicted.error if self._predicted else 0.0
+        return _scaled(normal, processes.kind, processes.together, noise, processes.trust, error)
+
+    def _means(self, levels: Levels, processes: _Processes) -> Floats:
+        """What each process expects of combinations before any measurement, about the offset."""
+        if self._predicted is None:
+            return np.zeros((1, 1))
+        found: Floats = processes.trust[:, None] * (self._predicted.of(levels) - self._offset)
+        return found
+
+    @property
+    def trust(self) -> float:
+        """How likely the measurements make the means of a prior."""
+        return float(self._processes.trust.mean())
 
     def _fitted(self, processes: _Processes) -> tuple[Floats, Floats, Floats]:
         """The inverse root of the measurements' covariance, the values times it, and how likely each process is."""
         covariance = self._pairs.covariance(processes)
         covariance += (processes.noise[:, None] / self._starts)[:, :, None] * np.eye(len(self._values))
         root = np.linalg.inv(np.linalg.cholesky(covariance))
-        whitened = root @ self._values
+        away = self._values - self._means(self._at, processes)
+        whitened = root @ self._values if self._predicted is None else (root @ away[:, :, None])[:, :, 0]
         logs = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1) - 0.5 * (whitened**2).sum(1)
         return root, whitened, logs
 
@@ -178,6 +204,8 @@ class Surrogate:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
+        if self._predicted is not None:
+            mean += self._means(levels, self._processes)
         prior = _Pairs(levels, levels, self._alike).covariance(self._processes)
         variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
         return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
@@ -250,69 +278,20 @@ class Prediction:
         return prior - known
 
 
-def fitted(measurements: Measurements, counts: Sequence[int], scales: Scales) -> Surrogate:
+def fitted(
+    measurements: Measurements, counts: Sequence[int], scales: Scales, predicted: Scaled | None = None
+) -> Surrogate:
     """`Surrogate` of these measurements; a decision and the plan after it ask for the same."""
     arrays = [*measurements[:3], *(scale for scale in scales if scale is not None)]
-    key = (*counts, *(part.tobytes() for part in arrays), measurements.noise)
+    arrays += [predicted.means] if predicted else []
+    key = (*counts, *(part.tobytes() for part in arrays), measurements.noise, predicted and predicted.error)
     if key not in _FITTED:
         _FITTED.clear()
-        _FITTED[key] = Surrogate(measurements, counts, scales)
+        _FITTED[key] = Surrogate(measurements, counts, scales, predicted)
     return _FITTED[key]
 
 
 _FITTED: dict[Hashable, Surrogate] = {}
-
-
-def _alike(count: int, scale: Floats | None) -> Floats:
-    """How alike two choices of an option are, (kinds, 2, choices, choices); the kinds are those of `_Processes.kind`.
-
-    First in their effect: between changes from the baseline 1 where equal, else 0; between choices that are all alike
-    so that the mean over them is 0. Then in themselves: 1 where equal, and less where not.
-    """
-    same = np.eye(count)
-    changes = same.copy()
-    changes[0, 0] = 0
-    found = [(changes, same), (_centred(same), same)]
-    if scale is None:
-        return np.array([*found, *found, *found])
-    for reach, from_least in zip(_REACH, (False, True), strict=True):
-        near = _near(scale, reach, from_least)
-        to_baseline = near - near[[0]] - near[:, [0]] + near[0, 0]
-        found += [(to_baseline / np.diag(to_baseline)[1:].mean(), near), (_centred(near), near)]
-    return np.array(found)
-
-
-def _centred(near: Floats) -> Floats:
-    """The same about the mean of all choices."""
-    about = near - near.mean(0) - near.mean(1)[:, None] + near.mean()
-    found: Floats = about / np.diag(about).mean()
-    return found
-
-
-def _near(scale: Floats, reach: float, from_least: bool) -> Floats:
-    """How alike two values of a scale are, by the distance of their logarithms in typical steps.
-
-    An unknown value is unlike all others, or taken to be a step from the least.
-    """
-    logs = np.log(scale)
-    steps = np.diff(np.sort(logs[np.isfinite(logs)]))
-    typical = np.median(steps[steps > 0]) if (steps > 0).any() else 1.0
-    if from_least:
-        logs = np.where(np.isfinite(logs), logs, np.nanmin(logs) - typical)
-    near = np.exp(-0.5 * ((logs[:, None] - logs) / typical / reach) ** 2)
-    return np.where(np.isfinite(near), near, np.eye(len(scale)))
-
-
-def _tables(alike: Sequence[Floats]) -> list[_Tables]:
-    """The values of `alike` for each kind and option, (2, values), and which of them each two choices have."""
-    found = []
-    for kind in range(_KINDS):
-        options = []
-        for each in alike:
-            values, at = np.unique(each[kind].reshape(2, -1), axis=1, return_inverse=True)
-            options.append((values, at.reshape(each.shape[2:])))
-        found.append(options)
-    return found
 
 
 class _Pairs:
@@ -321,7 +300,7 @@ class _Pairs:
     A covariance is computed once for all pairs whose options are alike in the same way.
     """
 
-    def __init__(self, first: Levels, second: Levels, kinds: Sequence[_Tables]) -> None:
+    def __init__(self, first: Levels, second: Levels, kinds: Sequence[Tables]) -> None:
         first, second = np.broadcast_arrays(first, second)
         self._kinds = []
         """For each kind how alike the options are, (2, options, ways), and the way of each pair."""
@@ -377,7 +356,8 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     several = draws.permutation(np.array([*combinations(range(options), 2)] or [(-1, -1)]))
     together = several[np.arange(_PROCESSES) % len(several)]
     together[int(_LARGE_SHARE * _PROCESSES) :] = -1
-    return _scaled(normal, draws.permutation(np.resize(_SHARES, _PROCESSES)), together, noise)
+    kinds = draws.permutation(np.resize(_SHARES, _PROCESSES))
+    return _scaled(normal, kinds, together, noise, np.zeros(_PROCESSES))
 
 
 def _normal(values: Floats) -> Floats:

@@ -87,6 +87,9 @@ class Plan(JsonFile):
     proposed: str | None = Field(None, description="In a proof: name of the candidate that is its winner.")
     expected: str | None = Field(None, description="In `confirm-first`: what the proof can find of the promised gain.")
     limited: str | None = Field(None, description="In a proof: how the study's budget ended it early; null if not.")
+    predicted: list[str] = Field(
+        [], description="What a prior leaves out, each with its prediction; nothing of it was measured."
+    )
     left_out: LeftOut | None = Field(
         None, description="In `confirm`: what `confirm-first` found to change answers; the next best is proved instead."
     )

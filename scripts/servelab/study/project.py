@@ -23,6 +23,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import RUNTIMES
 from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.study.plan import Plan, PlannedCandidate
+from servelab.study.predictions import KERNEL_TIMINGS, Predictions
 from servelab.study.recorded.plan import RecordedPlan
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import Objective, Study, StudyHardware, load_study
@@ -41,6 +42,8 @@ class Project:
     workloads: dict[str, NamedWorkload]
     """The workloads of the study, by its names for them."""
     datasets: dict[str, Dataset]
+    predictions: Predictions | None = None
+    """A prior of the search (`search.prior`)."""
 
     @cached_property
     def planned(self) -> dict[Hashable, PlannedCandidate]:
@@ -111,6 +114,12 @@ class Project:
         """The lock of the load client's environment; None if it uses the workflow's environment."""
         lock = CLIENTS.get(self.study.client).lock
         return own_or_shipped(self.root, lock) if lock else None
+
+    @property
+    def timings_lock(self) -> Path | None:
+        """The lock of the environment that predicts; None if the study has no prior from tables."""
+        is_asked = self.study.search.prior == KERNEL_TIMINGS
+        return own_or_shipped(self.root, f"envs/{KERNEL_TIMINGS}.lock.txt") if is_asked else None
 
     def client_spec(self) -> ClientSpec:
         """The load client, its version with its release, and its environment."""

@@ -32,6 +32,11 @@ class SearchKeys(Strict):
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
         "to 60, depending on the number of combinations: 15 of 48, 60 of 1,000.",
     )
+    prior: Literal["kernel-timings"] | None = Field(
+        None,
+        description="For `adaptive`: `kernel-timings` orders what is measured by predicted speeds and decides nothing. "
+        "It takes an environment of 700 MB (docs/search.md).",
+    )
     batch: int | None = Field(
         None,
         ge=1,

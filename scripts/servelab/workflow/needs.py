@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
-from servelab.core.identity import canonical_json, content_id, workload_id
+from servelab.core.identity import canonical_json, content_id, lock_sha256, workload_id
 from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
 from servelab.engines.adapters import ENGINES
 from servelab.measure.environment_gate import settings_id
+from servelab.study.predictions import KERNEL_TIMINGS
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
 
@@ -41,7 +42,7 @@ class Sources:
             for client, lock in ((project.client_spec(), project.client_lock) for project in projects.values())
             if lock and client.environment_sha256
         }
-        self._environments = self._engines | clients
+        self._environments = self._engines | clients | _of_predictions(projects.values())
         self._projects = projects
         self._settings_ids = cache(self._settings_id)
         self.models: dict[str, ModelSource] = {
@@ -115,6 +116,17 @@ class Sources:
             f"no engine of the studies serves {model_format} from an environment that is built from a lock, so nothing"
             " here can convert to it"
         )
+
+
+def _of_predictions(projects: Iterable[Project]) -> dict[str, LockedEnvironment]:
+    """The environment of kernel timings, if a study has such a prior."""
+    locks = {project.timings_lock for project in projects}
+    return {timings_file(lock): LockedEnvironment(KERNEL_TIMINGS, "venv", lock) for lock in locks if lock}
+
+
+def timings_file(lock: Path) -> str:
+    """The environment of kernel timings that is built from a lock."""
+    return environment_file(KERNEL_TIMINGS, lock_sha256(lock))
 
 
 def environment_file(tool: str, sha256: str) -> str:

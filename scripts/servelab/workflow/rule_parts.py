@@ -12,6 +12,7 @@ from servelab.results.parse import TABLES
 from servelab.search.versions import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of
 from servelab.study.study import CONFIRM_FIRST, PROOF_STAGES
+from servelab.workflow.needs import timings_file
 from servelab.workflow.studies import Studies
 
 Files = dict[str, str | list[str]]
@@ -72,9 +73,16 @@ class StudyFiles:
         past = stages.index(stage) if stage in stages[:-1] else len(stages) - 1
         names = {"past_plans": "plan.json", "past_decisions": "decision.json", "past_tables": "table.parquet"}
         files: Files = {option: self._of_stages(search, name)[:past] for option, name in names.items() if past}
+        if self._studies.live[wildcards.study].study.search.prior and stage not in PROOF_STAGES:
+            files["predicted"] = f"results/{search}/predicted.json"
         if stage in PROOF_STAGES[1:]:
             files |= _proof_stage(search, PROOF_STAGES[PROOF_STAGES.index(stage) - 1])
         return files
+
+    def timings(self, wildcards: Any) -> Files:
+        """The environment that predicts a study's speeds; none for a roofline."""
+        lock = self._studies.live[wildcards.study].timings_lock
+        return {"environment": timings_file(lock)} if lock else {}
 
     def first_pairs(self, wildcards: Any) -> Files:
         """Plan and table of `confirm-first`; a recorded study has none."""

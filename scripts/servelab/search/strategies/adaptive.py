@@ -18,12 +18,13 @@ from servelab.metrics.definitions import METRICS
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Choice, Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
+from servelab.search.likeness import Floats, Levels
 from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.search.surrogate import Floats, Levels
 from servelab.study.configuration import Incumbent, Variant, baseline, difference
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.project import Project
 from servelab.study.study import Study
 
@@ -80,7 +81,8 @@ class Adaptive:
         """See `Strategy.plan`. A stage's candidates are all that earlier ones measured, and what it adds."""
         study, space = project.study, space_of(project.study)
         if not past:
-            return _filled(project, stage, _DESIGN_TITLE, baseline(study), [0], _Design(space), _design_size(study))
+            first: _Chooser = _Predicted(space, study, project.predictions) if project.predictions else _Design(space)
+            return _filled(project, stage, _DESIGN_TITLE, baseline(study), [0], first, _design_size(study))
         last, title = past[-1], _title(len(past))
         if not last.plan.applies:
             return make_plan(project, stage, title, last.winner, [], last.plan.reason)
@@ -90,7 +92,7 @@ class Adaptive:
         if last.table is None:
             most = min(measured + _batch(study), visits_of(study))
             return _filled(project, stage, title, last.winner, positions, _Design(space), most)
-        knowledge = Knowledge(study, space, last.plan, last.table)
+        knowledge = Knowledge(study, space, last.plan, last.table, project.predictions)
         visits = most_visits(study, len(knowledge.failed_with([])))
         most = min(measured + _batch(study), visits)
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
@@ -99,6 +101,7 @@ class Adaptive:
         elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
             chooser, title = single, _one_change_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
+        plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
         if len(plan.candidates) > len(positions):
             return plan
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
@@ -110,7 +113,7 @@ class Adaptive:
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
         """The best that is measured, by the expectation of the model; see `_choose`."""
-        decision = decide_stage(study, plan, table)
+        decision = decide_stage(study, plan, table).model_copy(update={"predicted": plan.predicted})
         knowledge = Knowledge(study, space_of(study), plan, table)
         if not plan.applies or not knowledge.fit or not knowledge.is_open:
             return decision
@@ -169,6 +172,22 @@ class _Design:
         return [int(some[at]) for at in design(levels[some], self.space.counts, count, known, likely[some])]
 
 
+class _Predicted(_Design):
+    """Chooses what is predicted to be best."""
+
+    def __init__(self, space: Space, study: Study, predictions: Predictions) -> None:
+        super().__init__(space)
+        self._logs = np.nan_to_num(space.prior(study, predictions).logs, nan=-np.inf)
+
+    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """As `_Design.choose`; what is not predicted is chosen as without a prior."""
+        best = [
+            int(at) for at in np.argsort(-self._logs, kind="stable") if at not in taken and self._logs[at] > -np.inf
+        ]
+        found = best[:count]
+        return found + (super().choose(count - len(found), [*taken, *found], refused) if len(found) < count else [])
+
+
 class _OneChange:
     """Chooses for each option one change of the baseline alone, the one that promises most."""
 
@@ -181,7 +200,8 @@ class _OneChange:
         As long as nothing failed, options with several values on a scale are left out: one value says little of them.
         """
         is_one, options = (self.space.levels > 0).sum(1) == 1, self.space.levels.argmax(1)
-        done = {int(options[at]) for at in taken if is_one[at]}
+        is_one &= ~self._knowledge.left_out
+        done = {int(options[at]) for at in taken if (self.space.levels[at] > 0).sum() == 1}
         if not self._knowledge.failed_with([]):
             scales = enumerate(self.space.scales)
             done |= {at for at, scale in scales if scale is not None and np.isfinite(scale).sum() > 2}
@@ -217,6 +237,7 @@ class _Promising:
             return _Design(self.space).choose(count, taken, self._knowledge.failed_with(refused))
         works = self._knowledge.probability_of_working(levels, refused)
         works[list(taken)] = 0
+        works[self._knowledge.left_out] = 0
         best = self._knowledge.best()
         gains = works * model.expected_gains(levels, best)
         listed = np.argsort(-gains, kind="stable")[: min(_SHORTLIST, int((gains > 0).sum()))]

@@ -1,0 +1,166 @@
+"""Predictions for every combination of a study: what `search.prior` and `servelab plan --predict` use."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from servelab.assets.known_models import known_bytes
+from servelab.assets.model_shape import shape_of_config
+from servelab.assets.model_work import work_of_config
+from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of
+from servelab.engines.memory import division_of, kv_tokens
+from servelab.machine.rates import published_rates
+from servelab.metrics.objective import per_basis
+from servelab.results.expected_times import mean_lengths
+from servelab.search.options_space import space_of
+from servelab.search.predict import (
+    ROOFLINE_ERROR,
+    TIMINGS_ERROR,
+    Sent,
+    Served,
+    Steps,
+    asked_timings,
+    broken,
+    predict,
+    query_of,
+    roofline_steps,
+)
+from servelab.study.configuration import Configuration, key_of
+from servelab.study.predictions import Predicted, Predictions
+from servelab.study.project import Project
+
+SOURCE = "aiconfigurator-core's kernel timings, Apache-2.0"
+_SPLITS = (1, 2, 4)
+
+
+def predictions_of(project: Project, python: Path | None, config: Mapping[str, Any] | None = None) -> Predictions:
+    """Predictions of all combinations; `python` has the kernel timings, and without it a roofline does the same.
+
+    `config` is the model's config.json; None if the tables know it.
+    """
+    study = project.study
+    metric, basis = study.objective.metric_and_basis
+    variants, sent = [each.configuration for each in space_of(study).variants], _sent(project)
+    model = study.model.variant_id("base")
+    source = study.model.variant_source("base")
+    if config is None and source.kind == "path" and (file := Path(source.path) / "config.json").exists():
+        config = json.loads(file.read_text())
+    if config is None and python is not None:
+        config = asked_timings(python, [{"model": model}])[1][model]
+    work, rates = work_of_config(config or {}), published_rates(study.hardware.accelerator)
+    served = {key_of(each): found for each in variants if config and (found := _served(project, each, config))}
+    tables, refused = _tables(project, python, list(served.values()), config, sent) if python else ({}, [])
+    figures: dict[str, Predicted] = {}
+    for key, each in served.items():
+        steps = tables.get(_key(query_of(each, model, config, sent)))
+        if steps is None and work is not None and rates is not None:
+            steps = roofline_steps(each, work, rates, sent)
+        if steps is not None and (figure := predict(each, steps, sent)) is not None:
+            figures[key] = figure
+    sources = {each.source for each in figures.values()}
+    counts = {key_of(each): each.accelerators for each in variants}
+    return Predictions(
+        values={
+            key: getattr(each, metric) * per_basis(basis, counts[key], study.hardware.per_node)[0]
+            for key, each in figures.items()
+        },
+        figures=figures,
+        error=ROOFLINE_ERROR if "roofline" in sources else TIMINGS_ERROR,
+        source=SOURCE if "kernel-timings" in sources else "a roofline",
+        refused=refused,
+    )
+
+
+def _sent(project: Project) -> Sent:
+    on = project.study.objective.on
+    parameters, protocol = project.workloads[on].parameters, project.study.protocol_of(on)
+    requests = float(parameters["num_requests"])
+    return Sent(requests, *mean_lengths(parameters), float(protocol.max_concurrency or requests))
+
+
+def _served(project: Project, configuration: Configuration, config: Mapping[str, Any]) -> Served | None:
+    """A configuration as predictions see it; None if its memory is not known, or speculation hides its steps."""
+    study, engine = project.study, project.engine(configuration.engine)
+    options, arguments = configuration.options, configuration.arguments
+    version, name = study.engines[configuration.engine].version, study.model.variant_id(configuration.model)
+    board: AcceleratorBoard = board_of(study.hardware.accelerator, is_cpu=study.hardware.device == "cpu")
+    shape, base = shape_of_config(config), known_bytes(study.model.variant_id("base"))
+    work = work_of_config(config)
+    size = base or (work and work.body_bytes + work.head_bytes + work.experts * work.expert_bytes)
+    if shape is None or board.memory_gib is None or not size or options.get("speculative_decoding"):
+        return None
+    parallel = engine.parallel(options, arguments, configuration.accelerators)
+    division = division_of(engine, version, engine.effective(version, board, options, arguments), parallel)
+    if division is None:
+        return None
+    weights = _weights(name, arguments)
+    size *= (
+        0.52
+        if weights.startswith("fp8") and not _weights(study.model.variant_id("base"), {}).startswith("fp8")
+        else 1.0
+    )
+    return Served(
+        engine=engine.name,
+        accelerator=study.hardware.accelerator,
+        weights=weights,
+        kv_bytes=division.number_bytes,
+        tensor=parallel.tensor,
+        pipeline=parallel.pipeline,
+        copies=parallel.data,
+        expert_parallel=bool(options.get("expert_parallel")),
+        sequences=division.sequences,
+        batched_tokens=division.batched_tokens,
+        kv_tokens=kv_tokens(shape, size, board.memory_gib * GIB, division, 4096),
+    )
+
+
+def _weights(model: str, arguments: Mapping[str, Any]) -> str:
+    """The format of the weights, as the tables name it, by the model's name and the engine's own argument."""
+    given = str(next((value for name, value in arguments.items() if "quantization" in name), ""))
+    if "fp8" in given.lower():
+        return "fp8"
+    if re.search("dynamic|tensor", model, re.IGNORECASE) and re.search("fp8", model, re.IGNORECASE):
+        return "fp8"
+    if re.search("fp8", model, re.IGNORECASE):
+        return "fp8_block"
+    return "other" if given or re.search("awq|gptq|int4|int8|w4|w8|fp4", model, re.IGNORECASE) else "bfloat16"
+
+
+def _key(query: Mapping[str, Any] | None) -> str:
+    return json.dumps(query, sort_keys=True)
+
+
+def _tables(
+    project: Project, python: Path, served: Sequence[Served], config: Mapping[str, Any] | None, sent: Sent
+) -> tuple[dict[str, Steps], list[str]]:
+    """The sound tables by their query, and why others are not used. Each is read on 1, 2 and 4 devices as well."""
+    model = project.study.model.variant_id("base")
+    queries = {_key(query): query for each in served if (query := query_of(each, model, config, sent)) is not None}
+    kinds: dict[str, dict[int, dict[str, Any]]] = {}
+    for query in queries.values():
+        shape, settings = {name: each for name, each in query.items() if name != "settings"}, query["settings"]
+        kind = _key(shape | {name: each for name, each in settings.items() if not name.endswith("_size")})
+        for split in {*_SPLITS, settings["tp_size"]}:
+            sizes = {"tp_size": split, "moe_tp_size": split, "moe_ep_size": 1}
+            own = settings if split == settings["tp_size"] else settings | sizes
+            kinds.setdefault(kind, {})[split] = shape | {"settings": own}
+    asked = {_key(query): query for splits in kinds.values() for query in splits.values()} | queries
+    found = dict(zip(asked, asked_timings(python, list(asked.values()))[0], strict=True))
+    sound, refused = {key: each for key, each in found.items() if isinstance(each, Steps)}, []
+    refused += [f"{asked[key]['settings']}: {each}" for key, each in found.items() if isinstance(each, str)]
+    for kind, splits in kinds.items():
+        steps = {split: sound[_key(query)] for split, query in splits.items() if _key(query) in sound}
+        if why := broken(steps):
+            settings = next(iter(splits.values()))["settings"]
+            refused.append(f"{json.loads(kind)['backend']} {settings['gemm_quant_mode']}: {why}")
+            sound = {key: each for key, each in sound.items() if _same_kind(asked[key], kind) is False}
+    return sound, refused
+
+
+def _same_kind(query: Mapping[str, Any], kind: str) -> bool:
+    shape = {name: each for name, each in query.items() if name != "settings"}
+    return _key(shape | {k: v for k, v in query["settings"].items() if not k.endswith("_size")}) == kind
