@@ -21,7 +21,7 @@ from servelab.recorded.audit import RUN_RULES, Run, RunRule, summary, unsound_ra
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
-from servelab.results.checks.device import Decoding, judge_device
+from servelab.results.checks.bandwidth import Decoding, judge_device
 from servelab.results.checks.server import judge
 from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
