@@ -1,8 +1,8 @@
 """What a prior saves in starts to within 3 % of the best, right and wrong on purpose, on simulated kernel timings.
 
-The landscape is Qwen3-32B's of tests/data/landscapes: simulated from aiconfigurator's kernel timings, Apache-2.0. A right
-prior is off by 12 %; shuffled, reversed, with one option 30 % too good, or exaggerated, it is wrong. `PRIOR_STUDIES` sets
-how many studies are searched with each; one takes half a minute.
+The landscape is Qwen3-32B's of tests/data/landscapes, simulated from aiconfigurator's kernel timings (Apache-2.0). A
+right prior is off by 12 %; shuffled, reversed, with one option 30 % too good, or exaggerated, it is wrong.
+`PRIOR_STUDIES` sets how many studies are searched with each; one takes half a minute.
 """
 
 from __future__ import annotations
