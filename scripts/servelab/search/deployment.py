@@ -27,7 +27,7 @@ def script_of(commands: Sequence[str], ports: Sequence[int], balancer: Balancer,
     if balancer.is_process:
         said = f"# {len(ports)} servers on ports {names}; {balancer.name} on port {_PORTS[0]} spreads the requests."
     else:
-        said = f"# {len(ports)} servers on ports {names}; whoever sends requests spreads them: {balancer.name}."
+        said = f"# {len(ports)} servers on ports {names}; anyone who sends requests spreads them: {balancer.name}."
     lines = [
         "#!/bin/bash",
         *head,
