@@ -33,7 +33,7 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 _SWITCH = re.compile(r"--(no|enable|disable|trust|enforce|use|skip|async)[-_]")
 """Begins flags that take no value, at most true or false."""
 _APPENDS = re.compile(r"-ot|--(override-(tensor|kv)|lora(-scaled)?|control-vector(-scaled)?|middleware)")
-"""Flags whose each occurrence counts; of others the last one does."""
+"""Flags that count each time they are given; of others the last one does."""
 
 
 @dataclass(frozen=True)
