@@ -24,7 +24,7 @@ from servelab.metrics.tables.io import Floats
 from servelab.study.predictions import KERNEL_TIMINGS, Predicted
 
 TIMINGS_ERROR, ROOFLINE_ERROR = 0.15, 0.35
-"""Standard deviation of the logarithm of a prediction, after one scale for a study: docs/evidence.md."""
+"""Standard deviation of the logarithm of a prediction, after one scale for a study. Chosen, not fitted."""
 _PROMPT_TOKENS = (0, 128, 512, 2048, 4096, 8192, 16384, 32768)
 _SEQUENCES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 _ARITHMETIC, _MEMORY, _HOST_S = 0.5, 0.7, 0.002

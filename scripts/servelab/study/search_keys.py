@@ -35,7 +35,7 @@ class SearchKeys(Strict):
     prior: Literal["kernel-timings"] | None = Field(
         None,
         description="For `adaptive`: `kernel-timings` orders what is measured by predicted speeds and decides nothing. "
-        "It takes an environment of 700 MB (docs/search.md).",
+        "It takes an environment of its own (docs/search.md).",
     )
     batch: int | None = Field(
         None,

@@ -45,7 +45,7 @@ BALANCERS.load(__name__)
 
 
 def planned_balancer(name: str, replicas: int) -> ServedBalancer | None:
-    """The part of a run's identity that a balancer is, with placeholders; None for one server."""
+    """The balancer in a run's identity, with placeholders; None for one server."""
     if replicas == 1:
         return None
     balancer, servers = BALANCERS.get(name), range(1, replicas + 1)
