@@ -34,8 +34,8 @@ def measured(installed, requests, folder, **spec):
     assert {"server.log", "server1.log"} <= {path.name for path in kept.iterdir()}
     telemetry = pq.read_table(kept / "telemetry.parquet").to_pandas()
     tokens = telemetry[telemetry["metric"] == "server_generation_tokens_total"].groupby("device")["value"].agg(list)
-    during = [int(values[-1] - min(values)) for _, values in sorted(tokens.items())]
-    return jobs.status(folder / "runs", run), json.loads((kept / "manifest.json").read_text()), during
+    ended = [int(values[-1]) for _, values in sorted(tokens.items())]  # counted from 0: the server is new
+    return jobs.status(folder / "runs", run), json.loads((kept / "manifest.json").read_text()), ended
 
 
 def ports(manifest) -> set[str]:

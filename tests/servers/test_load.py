@@ -110,7 +110,7 @@ def test_server_by_name_and_by_ipv6(tmp_path, monkeypatch):
         with socket.socket(socket.AF_INET6) as unused:
             unused.bind(("::1", 0))
             refusing = (socket.AF_INET6, unused.getsockname())
-            monkeypatch.setattr("servelab.measure.load.loop.resolve", lambda plan: [refusing, *resolve(plan)])
+            monkeypatch.setattr("servelab.measure.load.loop.resolve", lambda plan: [[refusing, *resolve(plan)[0]]])
             records = load(tmp_path, base_url, ["normal"] * 3)
         assert [record["error"] for record in records] == [None] * 3, "a name's other addresses are tried too"
         monkeypatch.undo()
