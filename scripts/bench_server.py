@@ -51,9 +51,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="default: chat")
     parser.add_argument("--warmup", type=int, default=2, help="requests before each load, not counted (default: 2)")
     parser.add_argument("--timeout", type=_positive, default=900.0, help="seconds for a load to finish (default: 900)")
-    parser.add_argument(
-        "--keep-alive", action="store_true", help="use connections again; default: one for each request"
-    )
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key; it is never written")
     parser.add_argument(
         "--header-env",
@@ -91,7 +88,6 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.endpoint,
         arguments.output_tokens,
         arguments.timeout,
-        keep_alive=arguments.keep_alive,
         tokenizer=arguments.tokenizer and arguments.tokenizer.absolute(),
     )
     _say(f"{asked.model} at {address.url}: asking how it counts tokens")
@@ -107,7 +103,6 @@ def main(arguments: argparse.Namespace) -> None:
             input_tokens=arguments.input_tokens,
             output_tokens=arguments.output_tokens,
             is_length_forced=accepted.is_length_forced,
-            keep_alive=arguments.keep_alive,
             mean_input_tokens=counted["input_tokens"],
             mean_output_tokens=counted["output_tokens"],
             visits=arguments.visits,

@@ -83,15 +83,15 @@ def status(number: int, text: str, head: str = "") -> Script:
 class StubServer:
     """Speaks HTTP/1.1 and server-sent events by hand, so that it can break either."""
 
-    def __init__(self, *, host: str = "127.0.0.1", backlog: int = 2048, most_requests: int = 1, **says: Any) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", backlog: int = 2048, **says: Any) -> None:
         """`says` is what it wants and says of itself: see `_script`."""
-        self._host, self._backlog, self._most_requests, self.says = host, backlog, most_requests, says
+        self._host, self._backlog, self.says = host, backlog, says
         self.bodies: list[dict] = []
         self.heads: list[str] = []
         self.paths: list[str] = []
         self.sent: dict[str, list[tuple[float, float]]] = {}
         """Prompt → before and after each of its tokens was sent, on the monotonic clock."""
-        self.connections = self.peak_concurrency = self._open = 0
+        self.peak_concurrency = self._open = 0
         self._loop = asyncio.new_event_loop()
 
     def _script(self, head: str, path: str, body: dict[str, Any]) -> Script:
@@ -120,26 +120,21 @@ class StubServer:
         if named:
             return says["quirks"][max(named, key=len)](body)
         gone = {usage(body)} if says.get("usage") is False else set()
-        head = HEAD if self._most_requests > 1 else HEAD[:-2] + b"Connection: close\r\n\r\n"
+        head = HEAD[:-2] + b"Connection: close\r\n\r\n"
         return stream([each for each in events(body) if each not in gone], says.get("gap_s", GAP_S), head)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         self._open += 1
         self.peak_concurrency = max(self.peak_concurrency, self._open)
         try:
-            for _ in range(self._most_requests):
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                lines = head.split("\r\n")
-                lengths = [int(line.split(":")[1]) for line in lines if line.startswith("Content-Length")]
-                body = json.loads(await reader.readexactly(lengths[0])) if lengths else {}
-                self.heads.append(head)
-                if body:
-                    self.bodies.append(body)
-                    self.paths.append(head.split()[1])
-                await self._play(writer, body, self._script(head, head.split()[1], body))
-                if "Connection: close" in lines:
-                    break
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            lengths = [int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("Content-Length")]
+            body = json.loads(await reader.readexactly(lengths[0])) if lengths else {}
+            self.heads.append(head)
+            if body:
+                self.bodies.append(body)
+                self.paths.append(head.split()[1])
+            await self._play(writer, body, self._script(head, head.split()[1], body))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:

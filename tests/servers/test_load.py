@@ -174,17 +174,6 @@ def test_client_as_it_is_run(name, tmp_path, server):
         client.read(plan, output)
 
 
-@pytest.mark.parametrize("most_requests", [2, 3, 10**6])
-def test_connections_are_used_again_and_one_that_the_server_ends_fails_no_request(most_requests, tmp_path):
-    stub = StubServer(most_requests=most_requests)
-    with stub.running() as url:
-        plan = plan_for(tmp_path, url, ["normal"] * 12, max_concurrency=2, keep_alive=True)
-        records, stats, _ = send_load(plan)
-    assert records["error"].to_pylist() == [None] * 12 and len(stub.bodies) == 12
-    assert stub.connections == 2 if most_requests > 12 else stub.connections >= 12 / most_requests
-    assert stats.requests_resent == 0 if most_requests > 12 else stats.requests_resent + 2 >= 12 / most_requests - 1
-
-
 @pytest.mark.parametrize(
     "answer, said", [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "[SSL"), (b"", "the server closed the connection during")]
 )

@@ -19,7 +19,6 @@ from servelab.metrics.tables.io import record_array
 CLOCKS_S = 0.002
 """Between the server's clock and the kernel's stamps."""
 SUCCESSES = [name for name, quirk in QUIRKS.items() if quirk.error is None]
-MANY = 10**6
 
 
 def sent(tmp_path, url, prompts, **settings):
@@ -87,19 +86,14 @@ def test_hostile(group, tmp_path):
 
 
 @pytest.mark.parametrize("version", [None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@pytest.mark.parametrize("most_requests", [1, MANY])
-def test_successes_over_tls_and_kept_connections(most_requests, version, tmp_path, monkeypatch):
+def test_successes_over_tls_too(version, tmp_path, monkeypatch):
     if version:
         certificate = make_certificate(tmp_path)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         behind_tls(monkeypatch, certificate, minimum_version=version, maximum_version=version)
-    names = [name for name in SUCCESSES if name != "ended by close" or most_requests == 1]
-    server = StubServer(quirks=SCRIPTS, most_requests=most_requests)
+    server = StubServer(quirks=SCRIPTS)
     with server.running() as url:
         url = url.replace("http", "https") if version else url
-        table, origin = sent(
-            tmp_path, url, names, max_concurrency=1, keep_alive=most_requests > 1, request_timeout_s=20.0
-        )
-    assert server.connections == (1 if most_requests > 1 else len(names))
-    for row, name in enumerate(names):
+        table, origin = sent(tmp_path, url, SUCCESSES, max_concurrency=1, request_timeout_s=20.0)
+    for row, name in enumerate(SUCCESSES):
         check(name, table, row, server.sent[name], origin)

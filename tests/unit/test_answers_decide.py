@@ -1,7 +1,5 @@
 """A candidate that answers worse never wins, however fast it is, and the answer says so first."""
 
-import math
-
 import pandas as pd
 import pytest
 from made_results import write_run
@@ -27,11 +25,8 @@ def study_content():
     return demo_study() | {"stages": stages, "answers": {"num_questions": QUESTIONS}}
 
 
-def answers(wrong=0, other=0, fail=False, likely=None):
-    """Answers of which the first `wrong` are wrong, and the last `other` right in other words.
-
-    `likely` is the probability of the first token where the server prints it.
-    """
+def answers(wrong=0, other=0, fail=False):
+    """Answers of which the first `wrong` are wrong, and the last `other` right in other words."""
     rows = []
     for number in range(QUESTIONS):
         text = "<script>nonsense\x07</script>" if number < wrong else str(number)
@@ -49,8 +44,6 @@ def answers(wrong=0, other=0, fail=False, likely=None):
                 "output_tokens": 4,
                 "finish_reason": "stop",
                 "error": "request_timeout: late" if fail else None,
-                "first_tokens": None if likely is None else ["7", "9"],
-                "first_logprobs": None if likely is None else [math.log(likely), math.log(1 - likely)],
             }
         )
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -93,27 +92,3 @@ def test_a_difference_beyond_the_floor_is_a_warning_where_none_is_expected():
     (warning,) = judge(starts, {"c": changed}, Allowed(), expect_same=True).warnings
     assert warning.startswith("c: greedy answers should not change, but 60 of 1,000 differ")
     assert "20 between two starts" in warning
-
-
-def with_logprobs(values: Sequence[dict[str, float] | None]) -> list[Answer]:
-    return [replace(answer, first_token_logprobs=value) for answer, value in zip(graded(400, 300), values, strict=True)]
-
-
-def test_the_distance_of_log_probabilities():
-    half = {"a": math.log(0.5), "b": math.log(0.5)}
-    quarter = {"a": math.log(0.25), "b": math.log(0.75)}
-    expected = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
-    baseline = with_logprobs([half] * 400)
-    found = verdict(baseline, with_logprobs([quarter] * 400))
-    kl = figure(found, "first_token_kl")
-    assert kl.value == pytest.approx(expected)
-    assert found.verdict == SAME  # reported only
-    assert verdict(baseline, with_logprobs([quarter] * 400), most_kl_nats=0.1).verdict == CHANGES
-    assert verdict(baseline, with_logprobs([quarter, half] * 200), most_kl_nats=0.072).verdict == CANNOT_TELL
-    assert verdict(baseline, with_logprobs([half] * 400), most_kl_nats=0.1).verdict == SAME
-    assert verdict(baseline, with_logprobs([{"c": 0.0}] * 400), most_kl_nats=0.1).verdict == CHANGES
-    for unusable in (None, {}, {"a": math.nan, "b": -1.0}, {"a": 2.0}, {"a": -0.1, "b": -0.1}):
-        found = verdict(baseline, with_logprobs([unusable] * 400), most_kl_nats=0.1)
-        assert found.verdict == CANNOT_TELL
-        found = verdict(with_logprobs([unusable] * 400), with_logprobs([half] * 400), most_kl_nats=0.1)
-        assert found.verdict == CANNOT_TELL

@@ -81,7 +81,7 @@ def test_questions_rerun_no_load_and_other_questions_only_themselves(make_projec
     everyone = stage(make_project(asking(of="all")), 1)
     assert {run.run_id for run in stage(make_project(asking()), 1).baseline_answers} <= set(everyone.run_ids())
     assert ids(everyone) == ids(stage(make_project(plain()), 1))
-    allowed = stage(make_project(asking(allowed_loss_points=9, most_kl_nats=0.5)), 0)
+    allowed = stage(make_project(asking(allowed_loss_points=9)), 0)
     assert [run.run_id for run in allowed.baseline_answers] == [run.run_id for run in few.baseline_answers]
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from servelab.engines.adapters import ENGINES
-from servelab.measure.first_tokens import ask
+from servelab.measure.small_answer import ask
 
 
 @pytest.fixture

@@ -26,9 +26,6 @@ class Allowed(Strict):
     task_loss_points: float = Field(
         2.0, ge=0, lt=100, description="Right answers that may be lost, in percent of the questions."
     )
-    most_kl_nats: float | None = Field(
-        None, gt=0, description="Largest mean KL divergence of the first token, in nats; null for no limit."
-    )
 
 
 class Figure(JsonPart):

@@ -58,8 +58,7 @@ def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same:
         return AnswersVerdict(CANNOT_TELL, why)
     if not any(answered.values()):
         return AnswersVerdict(CANNOT_TELL, "the baseline answered none of the questions")
-    deciding = max(1, len(given) * sum(instrument.judges(allowed) for instrument in INSTRUMENTS))
-    confidence = 1 - ERROR / deciding
+    confidence = 1 - ERROR / len(given)  # a missing answer is a wrong one to `tasks` too, so that chance counts once
     found = {
         start: _against_all(answered, answers, allowed, confidence, expect_same) for start, answers in given.items()
     }
@@ -115,7 +114,7 @@ def _summary(found: Mapping[str, Sequence[InstrumentFinding]], fewest: int, aske
     ]
     if not ranked:
         verdict, start = CANNOT_TELL, next(iter(found))
-        why = "no question is graded and no limit is set for the distance; the figures are reported only"
+        why = "no question is graded; the figures are reported only"
     else:
         _, finding, start = ranked[0]
         verdict, why = str(finding.verdict), f"{finding.instrument}: {finding.why}"

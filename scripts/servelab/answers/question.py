@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +40,6 @@ class Answer:
     """`stop`, `length` or the server's own word; None if there is no answer."""
     correct: bool | None = None
     """The grade; None if the question is not graded."""
-    first_token_logprobs: Mapping[str, float] | None = None
-    """Natural log-probabilities of the likeliest first tokens, by token; None if the engine gives none."""
     failure: str | None = None
     """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
 
@@ -50,18 +47,6 @@ class Answer:
 def by_question(answers: Sequence[Answer]) -> dict[str, Answer]:
     """The answers of one start by question, without those with a `failure`."""
     return {answer.question_id: answer for answer in answers if answer.failure is None}
-
-
-def usable_logprobs(answer: Answer) -> dict[str, float] | None:
-    """The first token's log-probabilities, if they are some: none is NaN or above 0, and they add up to 1 at most."""
-    given = answer.first_token_logprobs
-    if not given or any(math.isnan(value) or value > ROUNDING for value in given.values()):
-        return None
-    return dict(given) if math.fsum(math.exp(value) for value in given.values()) <= 1 + ROUNDING else None
-
-
-ROUNDING = 1e-3
-"""Servers print log-probabilities in few digits."""
 
 
 Grader = Callable[[str, str], bool]

@@ -72,7 +72,6 @@ class BenchLoad(JsonPart):
     input_tokens: int = Field(description="Length that the prompts were made for; `mean_input_tokens` is what came.")
     output_tokens: int = Field(description="Longest answer.")
     is_length_forced: bool = Field(description="Whether every answer has that length.")
-    keep_alive: bool = Field(False, description="Whether connections were used again.")
     mean_input_tokens: float = Field(description="Mean of the server's counts.")
     mean_output_tokens: float = Field(description="Mean of the server's counts.")
     visits: int

@@ -112,7 +112,6 @@ class Target:
     endpoint: str
     output_tokens: int
     timeout_s: float
-    keep_alive: bool = False
     tokenizer: Path | None = None
     """Counts tokens where the server sends no usage."""
 
@@ -195,7 +194,6 @@ def _send(
             header_env=dict(target.address.header_variables),
             insecure=target.address.insecure,
             tokenizer=target.tokenizer,
-            keep_alive=target.keep_alive,
             endpoint=target.endpoint,
             model=target.model,
             requests=folder / "requests.parquet",

@@ -42,7 +42,7 @@ class Change:
 
 def differences(before: Bench, now: Bench) -> list[str]:
     """Why figures of the two are of different loads; empty if they are not."""
-    names = ("endpoint", "input_tokens", "output_tokens", "is_length_forced", "keep_alive")
+    names = ("endpoint", "input_tokens", "output_tokens", "is_length_forced")
     facts = {name: (getattr(before.load, name), getattr(now.load, name)) for name in names}
     facts = {"model": (before.asked.model, now.asked.model), **facts, "load client": (before.client, now.client)}
     found = [f"{name} {old} → {new}" for name, (old, new) in facts.items() if old != new]

@@ -195,11 +195,6 @@ class ProtocolSpec(Strict):
         "not count. 100 turns this off.",
     )
     client_processes: int = Field(1, ge=1, description="Processes of the load client; more if one core is too few.")
-    keep_alive: bool = Field(
-        False,
-        exclude_if=lambda value: not value,
-        description="Use connections again for later requests; missing if each request has one of its own.",
-    )
     startup_timeout_s: float = Field(
         600.0, gt=0, description="Seconds for the server to become healthy; the candidate fails after that."
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from servelab.core.errors import Outage
 from servelab.core.files import write_text
@@ -18,9 +19,9 @@ from servelab.core.processes import Supervised, last_text
 from servelab.engines.adapters import Engine
 from servelab.engines.balancers import Balancer
 from servelab.machine.lease import PortLease, lease_ports, pinned
-from servelab.measure.first_tokens import ask
 from servelab.measure.run_files import ManifestBalancer
 from servelab.measure.server import CandidateFailed, Killed, Launch, Server
+from servelab.measure.small_answer import ask
 
 _HOST = "127.0.0.1"
 _READY_S, _POLL_S, _ANSWER_S = 60.0, 0.1, 5.0
@@ -31,8 +32,7 @@ _LOG_LINES = 12
 class Replicas:
     """The servers, and the balancer in front of them."""
 
-    endpoint = parts = api_key_env = None
-    insecure = False
+    endpoint = parts = None
     """They are on this machine, and were started here."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Replicas:
         self._port: PortLease | None = None
         self.balancer = ManifestBalancer(name=balancer.name)
         """What the manifest says of it: of the last start."""
-        self.header_env: dict[str, str] = {}
+        self.reach: dict[str, Any] = {}
         if balancer.is_process:
             self._log.touch()
 

@@ -24,21 +24,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from servelab.assets.pinned_file import StoredModel
 from servelab.core.errors import Outage
 from servelab.core.files import JsonFile, NotJsonError, move_folder
 from servelab.core.identity import file_sha256, run_id
 from servelab.core.processes import stop_all
 from servelab.core.result_lock import claim, is_claimed
-from servelab.core.run_spec import RunSpec
 from servelab.core.seal import faults_of_seal
-from servelab.engines.runtimes import Environment
 from servelab.machine.lease import Lease
-from servelab.measure.inputs import devices_of, this_machine
+from servelab.measure.inputs import RunInputs, devices_of, this_machine
 from servelab.measure.run_files import (
     GitState,
-    ManifestBalancer,
-    ManifestEndpoint,
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
@@ -50,8 +45,9 @@ from servelab.measure.run_files import (
 )
 
 if TYPE_CHECKING:
-    from servelab.measure.nodes import NodeParts
-    from servelab.measure.server import Launch, Server
+    from servelab.measure.replicas import Replicas
+    from servelab.measure.server import Server
+    from servelab.measure.visited import VisitedServer
 
 Status = TypeVar("Status", bound=JsonFile)
 _ATTEMPT = re.compile(r"\.(?P<id>[0-9a-f]{20})\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<start>\d+)\.part")
@@ -231,28 +227,16 @@ def _attempt(output: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def make_manifest(
-    spec: RunSpec,
-    *,
-    environment: Environment,
-    leased: Lease,
-    launch: Launch,
-    model: StoredModel,
-    requests: Path,
-    endpoint: ManifestEndpoint | None = None,
-    parts: NodeParts | None = None,
-    replicas: Sequence[Server] = (),
-    balancer: ManifestBalancer | None = None,
-) -> RunManifest:
+def make_manifest(inputs: RunInputs, leased: Lease, server: Server | VisitedServer | Replicas) -> RunManifest:
     """The manifest of a run; paths in its commands are relative to the project, and nodes have no addresses."""
+    spec, environment, model, launch, parts = inputs.spec, inputs.environment, inputs.model, server.launch, server.parts
     addresses = parts.addresses if parts else ()
-    image = environment.image
     return RunManifest(
         run_id=run_id(spec),
         engine=ManifestEngine(name=environment.tool, version=environment.version),
         environment=ManifestEnvironment(
             runtime=environment.runtime,
-            image=image and image.reference,
+            image=environment.image and environment.image.reference,
             lock_sha256=environment.lock_sha256,
             packages=environment.packages,
         ),
@@ -261,22 +245,24 @@ def make_manifest(
             passed=sorted(launch.shell.passed), needed=sorted(launch.shell.needed), kept_out=launch.shell.kept_out
         ),
         model=ManifestModel(format=model.format, source=model.source, conversion=model.conversion),
-        workload=ManifestWorkload(requests_sha256=file_sha256(requests), seed=spec.workload.parameters.get("seed")),
+        workload=ManifestWorkload(
+            requests_sha256=file_sha256(inputs.requests), seed=spec.workload.parameters.get("seed")
+        ),
         client=spec.client,
         devices=devices_of(leased),
         placement=leased.placement(),
         machine=this_machine(),
         git=git_state(Path(__file__).parent),
-        endpoint=endpoint,
+        endpoint=server.endpoint,
         other_nodes=[
             part.used.model_copy(update=_started(part.command, part.variables or {}, addresses))
             for part in (parts.parts if parts else ())
         ],
         replicas=[
             ManifestReplica(**_started(each.launch.command, each.launch.variables, ()), cpus=sorted(each.cpus))
-            for each in replicas
+            for each in server.replicas
         ],
-        balancer=balancer,
+        balancer=server.balancer,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -22,13 +23,12 @@ from servelab.core.files import write_text
 from servelab.core.processes import Supervised, lines_at_ends
 from servelab.engines.adapters import Engine
 from servelab.engines.failure_explanation import Explanation
-from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu import cached_share, oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
-from servelab.measure.first_tokens import ask
 from servelab.measure.nodes import Enter, NodeParts
 from servelab.measure.run_files import ManifestBalancer
+from servelab.measure.small_answer import ask
 
 
 class Workers:
@@ -68,7 +68,6 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-_PORT_ATTEMPTS = 3
 _ANY_ADDRESS = ""
 """To find ports that are free on each address: parts of a server meet on one that other nodes reach."""
 _POLL_S = (0.05, 0.5)
@@ -173,10 +172,9 @@ class Server:
         """Seconds from the command until the server was healthy, at the last start; None if it did not become so."""
         self.weights_cached_share: float | None = None
         """Share of the model's bytes in the page cache before the last start: 1 is warm, 0 cold; None if unknown."""
-        self.endpoint = self.api_key_env = None
-        self.header_env: dict[str, str] = {}
-        self.insecure = False
-        """For a server that already ran (`servelab.measure.visited`): what its manifest says, and where its key is."""
+        self.endpoint = None
+        self.reach: dict[str, Any] = {}
+        """Of a server that already ran: what its manifest says of it, and fields of a load plan."""
         self.launch = self._launch(0)
         """Command and variables of the last start."""
         self.replicas: Sequence[Server] = ()
@@ -219,24 +217,15 @@ class Server:
     def start(self) -> None:
         """Starts the server unless `begin` has, and returns when it is healthy; `CandidateFailed` if it never is.
 
-        `EnvironmentFault` if the log shows that this node or installation is at fault. If another program has taken the
-        port, another one is tried, three in all.
+        `EnvironmentFault` if the log shows that this node or installation is at fault, or the port is taken.
         """
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            try:
-                if not self.is_up:
-                    self.begin()
-                self._wait_healthy()
-                return
-            except CandidateFailed:
-                self.stop()
-                raise
-            except EnvironmentFault as fault:
-                self.stop()
-                if fault.reason != PORT_TAKEN.reason:
-                    raise
-                if attempt == _PORT_ATTEMPTS:
-                    raise Outage(f"the server's port was in use {_PORT_ATTEMPTS} times: {fault}") from None
+        try:
+            if not self.is_up:
+                self.begin()
+            self._wait_healthy()
+        except (CandidateFailed, EnvironmentFault):
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Ends the server and all processes that it started."""

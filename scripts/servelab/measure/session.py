@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,12 +19,10 @@ from servelab.core.identity import content_id
 from servelab.core.processes import Supervised, last_text, wait_any
 from servelab.core.run_spec import RunSpec
 from servelab.engines.balancers import BALANCERS, ROUND_ROBIN
-from servelab.engines.endpoint import api_url
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
 from servelab.measure.clients import CLIENTS
-from servelab.measure.first_tokens import FirstTokenQuestions, with_first_tokens
 from servelab.measure.inputs import CLIENT_SLACK_S, RunInputs
 from servelab.measure.load import LoadPlan, LoadResult
 from servelab.measure.nodes import NodeParts, Nodes
@@ -206,18 +203,7 @@ class Session:
     def _ended(self, inputs: RunInputs, outcome: Outcome) -> Outcome:
         outcome.start_id, outcome.startup_s = self.server.start_id, self.server.startup_s
         outcome.weights_cached_share = self.server.weights_cached_share
-        outcome.manifest = make_manifest(
-            inputs.spec,
-            environment=inputs.environment,
-            leased=self._leased,
-            launch=self.server.launch,
-            model=inputs.model,
-            requests=inputs.requests,
-            endpoint=self.server.endpoint,
-            parts=self.server.parts,
-            replicas=self.server.replicas,
-            balancer=self.server.balancer,
-        )
+        outcome.manifest = make_manifest(inputs, self._leased, self.server)
         return outcome
 
     def stop(self) -> None:
@@ -240,7 +226,6 @@ class Session:
         sampler, origin = Sampler(watched, self._unread), None
         try:
             with sampler:
-                until = time.monotonic() + inputs.spec.protocol.round_timeout_s
                 result = self._load_round(inputs, work, number, sampler)
                 origin = result.stats.origin_monotonic_s
         finally:
@@ -249,27 +234,11 @@ class Session:
         outcome.client_rounds.append(result.stats)
         check_served(result, inputs.spec)
         if result.answers is not None:
-            outcome.answers.append(self._with_first_tokens(inputs, result.answers, until))
+            outcome.answers.append(result.answers)
             log_line(f"{result.answers.num_rows} answers are kept")
             return
         values = round_values(outcome.data(inputs.spec), inputs.spec.objective)
         log_line(f"round {number}: {inputs.spec.objective} {values[-1]:.1f}" if values else f"round {number}")
-
-    def _with_first_tokens(self, inputs: RunInputs, answers: pa.Table, until: float) -> pa.Table:
-        """The answers with the likeliest first tokens of each question, of an engine that prints them."""
-        endpoint = inputs.spec.workload.parameters["endpoint"]
-        fields = self._engine.logprob_fields.get(endpoint)
-        if fields is None:
-            return answers
-        path = "chat/completions" if endpoint == "chat" else "completions"
-        asked = FirstTokenQuestions(
-            url=api_url(self.server.base_url, path),
-            endpoint=endpoint,
-            body={"model": inputs.served_name, "seed": _SEED, **fields},
-            max_concurrency=inputs.spec.protocol.max_concurrency or 1,
-            until=until,
-        )
-        return with_first_tokens(answers, asked)
 
     def _empty_caches(self, *, keep: bool) -> None:
         """Empties the server's caches, or starts it; `CandidateFailed` if it has ended or does not become healthy.
@@ -307,9 +276,7 @@ class Session:
             base_url=self.server.base_url,
             more_urls=self.server.base_urls[1:],
             balancer=inputs.spec.served.balancer.name if inputs.spec.served.balancer else ROUND_ROBIN,
-            api_key_env=self.server.api_key_env,
-            header_env=self.server.header_env,
-            insecure=self.server.insecure,
+            **self.server.reach,
             endpoint=parameters["endpoint"],
             model=inputs.served_name,
             requests=inputs.requests.absolute(),
@@ -387,20 +354,8 @@ def _body(spec: RunSpec) -> dict[str, Any]:
 
 
 _OF_WARM_UP = {
-    *(
-        "base_url",
-        "more_urls",
-        "balancer",
-        "api_key_env",
-        "header_env",
-        "insecure",
-        "endpoint",
-        "model",
-        "requests",
-        "tokenizer",
-        "round",
-    ),
-    *("max_concurrency", "keep_alive", "natural_stops", "timeout_s", "request_timeout_s", "body"),
+    *("base_url", "more_urls", "balancer", "api_key_env", "header_env", "insecure", "endpoint", "model", "requests"),
+    *("tokenizer", "round", "max_concurrency", "natural_stops", "timeout_s", "request_timeout_s", "body"),
 }
 """Fields of a plan that its warm-up has too."""
 

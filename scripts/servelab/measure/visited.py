@@ -40,11 +40,12 @@ class VisitedServer:
         """Whether it is being visited."""
         self.base_url = address.url
         """See `checked_url`."""
-        self.api_key_env, self.header_env, self.insecure = (
-            address.key_variable,
-            dict(address.header_variables),
-            address.insecure,
-        )
+        self.reach = {
+            "api_key_env": address.key_variable,
+            "header_env": dict(address.header_variables),
+            "insecure": address.insecure,
+        }
+        """Fields of a load plan."""
         self.start_id: str | None = None
         """Random id of the last visit; None before the first."""
         self._log_from = 0

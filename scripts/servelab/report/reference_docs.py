@@ -189,8 +189,7 @@ def _engine(engine: Engine) -> str:
     alike = (each for each in ENGINES if each.name < engine.name)
     same = next((each.name for each in alike if each.answer_settings == engine.answer_settings), None)
     names = f"as {same}" if same else ", ".join(f"`{name}`" for name in dict.fromkeys(engine.answer_settings))
-    known = "read" if engine.logprob_fields else "not read"
-    answers = f"- may change answers ([search.md](../search.md#answers)): {names}; log-probabilities are {known}\n"
+    answers = f"- may change answers ([search.md](../search.md#answers)): {names}\n"
     return f"\n## {engine.name}\n\nReleases: {releases}.\n\n{rows}{refused}{answers}"
 
 

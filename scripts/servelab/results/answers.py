@@ -133,7 +133,6 @@ def _judged(
     if counts["graded"]:
         right = f"{counts['right']} of {counts['graded']} questions right against {counts['baseline_right']}"
         text += f", {right} (allowed loss {wanted.allowed_loss_points:g} points)"
-    text += _distance(found.findings)
     if found.verdict == CANNOT_TELL and found.smallest_loss_points is not None:
         text += f"; a loss of {found.smallest_loss_points:.1f} points or more would have been seen"
     elif found.verdict != SAME:
@@ -193,29 +192,10 @@ def _answers(asked: _Asked) -> list[Answer]:
             completion_tokens=row["output_tokens"],
             finish_reason=row["finish_reason"],
             correct=_right(row),
-            first_token_logprobs=_logprobs(row),
             failure=row["error"],
         )
         for row in asked.rows
     ]
-
-
-def _logprobs(row: Row) -> dict[str, float] | None:
-    """The likeliest first tokens; None if the server printed none."""
-    if row["first_tokens"] is None:
-        return None
-    return dict(zip(row["first_tokens"], row["first_logprobs"], strict=True))
-
-
-def _distance(findings: Sequence[InstrumentFinding]) -> str:
-    """The divergence of the first token in words; empty if the baseline's server prints no log-probabilities."""
-    figures = [each for finding in findings for each in finding.figures if each.name == "first_token_kl"]
-    if not figures:
-        return ""
-    value, floor = figures[0].value, figures[0].floor
-    if value is None:
-        return ", no log-probabilities to compare"
-    return f", KL of the first token {value:.2g} nats" + ("" if floor is None else f" (baseline {floor:.2g})")
 
 
 def _read(runs_folder: Path, run: PlannedRun) -> _Asked:

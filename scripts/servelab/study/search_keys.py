@@ -93,12 +93,6 @@ class Answers(Strict):
         lt=100,
         description="How many percentage points of right answers a candidate may lose against the baseline.",
     )
-    most_kl_nats: float | None = Field(
-        None,
-        gt=0,
-        description="Largest mean KL divergence of the answers' first token from the baseline's, in nats; null for no "
-        "limit. Of engines that print log-probabilities (docs/search.md).",
-    )
     of: Literal["changes", "all"] = Field(
         "changes",
         description="`changes`: the baseline, candidates with other weights, another engine, or a setting that may "
@@ -112,7 +106,7 @@ class Answers(Strict):
     @property
     def allowed(self) -> Allowed:
         """The losses that a candidate may have."""
-        return Allowed(task_loss_points=self.allowed_loss_points, most_kl_nats=self.most_kl_nats)
+        return Allowed(task_loss_points=self.allowed_loss_points)
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
         """How they are sent, with the study's time limits: all of them once, and never again."""

@@ -123,8 +123,6 @@ class Engine(ABC):
     any characters. Batch sizes and caches are not among them: they should change nothing beyond rounding."""
     lossless_settings: ClassVar[tuple[str, ...]] = ("speculative_*", "speculative-*")
     """Those of `answer_settings` that should leave greedy answers as they are: a difference is a warning."""
-    logprob_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Endpoint → fields of a request that make it print the likeliest first tokens, by id, with log-probabilities."""
     request_body: ClassVar[Mapping[str, Any]] = {"ignore_eos": True}
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]] = []

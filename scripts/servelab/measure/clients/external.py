@@ -21,8 +21,6 @@ from servelab.measure.load import LoadPlan, LoadResult, LoadStats
 from servelab.measure.load.requests import read_workload
 from servelab.metrics.tables import schemas
 
-ONE_CONNECTION_EACH = "Servelab lets it open a connection for each request"
-
 Row = dict[str, Any]
 
 

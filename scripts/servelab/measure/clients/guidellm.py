@@ -11,7 +11,6 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ProtocolSpec
 from servelab.measure.clients import CLIENTS
 from servelab.measure.clients.external import (
-    ONE_CONNECTION_EACH,
     ExternalClient,
     Row,
     on_monotonic_clock,
@@ -33,7 +32,6 @@ class GuideLlm(ExternalClient):
     unsupported: ClassVar[Mapping[str, str]] = {
         "duration_s": "its time limit cuts off what is in flight",
         "saturation_in_flight": "it detects saturation by other signs",
-        "keep_alive": ONE_CONNECTION_EACH,
     }
     definitions: ClassVar[Mapping[str, str]] = {
         "itl_ms": "No value: guidellm keeps no gaps between events.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from servelab.measure.clients import CLIENTS
-from servelab.measure.clients.external import ONE_CONNECTION_EACH, ExternalClient, Row, tokenizer_folder, write_lines
+from servelab.measure.clients.external import ExternalClient, Row, tokenizer_folder, write_lines
 from servelab.measure.load import LoadPlan
 
 _MAIN = """
@@ -36,7 +36,6 @@ class VllmBench(ExternalClient):
         "duration_s": "it always sends all requests",
         "saturation_in_flight": "it does not end a round because of the requests in flight",
         "client_processes": "it is one process",
-        "keep_alive": ONE_CONNECTION_EACH,
     }
     definitions: ClassVar[Mapping[str, str]] = {
         "ttft_ms": "Starts before the connection is made and ends at the first event with a choice; in a chat that can "

@@ -51,7 +51,6 @@ class LoadPlan(Strict):
     duration_s: float | None = Field(None, gt=0, description="Seconds to send for; null sends all requests.")
     saturation_in_flight: int | None = Field(None, ge=1, description="End the round at this many in flight.")
     processes: int = Field(1, ge=1, description="Processes that send.")
-    keep_alive: bool = Field(False, description="Use connections again for later requests.")
     seed: int = Field(0, description="Seed of the arrival times.")
     keep_answers: bool = Field(
         False, description="Keep the texts of the answers, which may be shorter than the longest length asked for."
@@ -102,10 +101,6 @@ class LoadStats(JsonPart):
     max_rss_bytes: int | None = Field(None, description="Peak memory of all its processes together.")
     unread_p99_ms: float | None = Field(
         None, description="99th percentile of the time that pieces waited in the kernel until the client read them."
-    )
-    requests_resent: int = Field(
-        0,
-        description="Requests sent again on a new connection, as the server had ended the kept one before it answered.",
     )
     tokens_counted: int = Field(
         0, description="Requests whose tokens were counted with the tokenizer, as the server sent no usage."

@@ -162,8 +162,6 @@ class Exchange:
         self.status: int | None = None
         self.complete = False
         """Whether the answer itself marked its end; False if the end of the connection did."""
-        self.can_be_followed = False
-        """Whether the server keeps the connection of a complete answer open."""
         self.body = bytearray()
         """The answer so far, without its HTTP framing."""
         self.ends = array("Q")
@@ -217,4 +215,4 @@ class Exchange:
     def on_message_complete(self) -> None:
         """Called by the parser."""
         if self.status is not None and not self.complete:
-            self.complete, self.can_be_followed = True, self._parser.should_keep_alive()
+            self.complete = True

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 
 from servelab.engines.endpoint import trusted
 from servelab.measure.load import LoadPlan
@@ -68,12 +67,6 @@ class Loop:
         self._open: dict[int, Exchange] = {}
         self._unfinished: deque[Exchange] = deque()
         self._lingering: deque[tuple[float, socket.socket | TlsSocket]] = deque()
-        self._kept: list[list[socket.socket | TlsSocket]] = [[] for _ in plan.addresses]
-        """Each server's connections that take a further request, the last used at the end."""
-        self._reused: set[Exchange] = set()
-        """Requests on a kept connection whose answer has not begun."""
-        self.resent = 0
-        """Requests sent again, as the server had ended their kept connection."""
         self._in_flight = self._done = self._failed = 0
         self._address = [0 for _ in plan.addresses]
         """Index of each server's address that was reached last."""
@@ -105,7 +98,7 @@ class Loop:
             for exchange in self._open.values():
                 if exchange.sock is not None:
                     exchange.sock.close()
-            for sock in [*chain.from_iterable(self._kept), *(sock for _, sock in self._lingering)]:
+            for _, sock in self._lingering:
                 sock.close()
             self._epoll.close()
             self.difference.measure()
@@ -237,11 +230,6 @@ class Loop:
         self._publish()
         if self._unresolved is not None:
             self._end(exchange, self._unresolved)
-        elif kept := self._kept[exchange.server]:
-            exchange.sock = kept.pop()
-            exchange.receive = exchange.sock.recvmsg_into
-            self._reused.add(exchange)
-            self._write(exchange)
         else:
             self._connect(exchange)
         limit = self._plan.saturation_in_flight
@@ -274,22 +262,8 @@ class Loop:
             return
         self._write(exchange)  # on loopback the connection is already established
 
-    def _resend(self, exchange: Exchange) -> bool:
-        """Sends a request on a new connection if the server has ended its kept one before it answered."""
-        if exchange not in self._reused or exchange.ends:
-            return False
-        self._reused.remove(exchange)
-        self._release(exchange)
-        self.resent += 1
-        exchange.sent_at, exchange.address = None, self._address[exchange.server]
-        exchange.unsent = memoryview(self._requests.messages[exchange.index])
-        self._connect(exchange)
-        return True
-
     def _connect_failed(self, exchange: Exchange, failure: OSError) -> None:
         """Tries the server's next address, if it has one."""
-        if self._resend(exchange):
-            return
         self._release(exchange)
         if exchange.address + 1 < len(self._addresses[exchange.server]):
             exchange.address += 1
@@ -352,14 +326,11 @@ class Loop:
         return exchange.sent_at is not None and events != select.EPOLLOUT
 
     def _closed(self, exchange: Exchange, error: OSError | None) -> None:
-        if self._resend(exchange):
-            return
         is_whole = error is None and exchange.ends_by_closing
         self._end(exchange, None if is_whole else f"closed_early: {error or 'the server closed the connection'}")
 
     def _end(self, exchange: Exchange, error: str | None) -> None:
         exchange.ended_at, exchange.error = clock(), error
-        self._reused.discard(exchange)
         self._release(exchange)
         exchange.unsent = None
         exchange.close_parser()
@@ -385,15 +356,13 @@ class Loop:
         heapq.heappush(self._turns, (due_at, position))
 
     def _release(self, exchange: Exchange) -> None:
-        """Takes the connection out of the loop; an answered one is kept, or closed after `_LINGER_S`."""
+        """Takes the connection out of the loop; an answered one is closed after `_LINGER_S`."""
         sock, exchange.sock = exchange.sock, None
         if sock is None:
             return
         if self._open.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock.fileno())
-        if exchange.can_be_followed and self._plan.keep_alive and exchange.unsent is None:
-            self._kept[exchange.server].append(sock)
-        elif exchange.complete:
+        if exchange.complete:
             self._lingering.append((clock() + _LINGER_S, sock))
         else:
             sock.close()

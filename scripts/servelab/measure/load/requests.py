@@ -219,14 +219,13 @@ def _encoder(plan: LoadPlan, table: pa.Table) -> Callable[[int, list[Message] | 
     more = "".join(f"{name}: {value}\r\n" for name, value in _headers(plan).items())
     length = "max_completion_tokens" if "max_completion_tokens" in plan.body else "max_tokens"
     url = urlsplit(api_url(plan.base_url, _CALLS[plan.endpoint]))
-    # One connection per request, if not asked otherwise: where old connections are dropped, nothing is sent twice.
-    connection = "" if plan.keep_alive else "Connection: close\r\n"
     head = (
         f"POST {url.path}{url.query and f'?{url.query}'} HTTP/1.1\r\n"
         f"Host: {url.netloc}\r\n"
         "Content-Type: application/json\r\n"
         "Accept: text/event-stream\r\n"
-        f"{connection}{more}"
+        # One connection for each request: where old connections are dropped, nothing is sent twice.
+        f"Connection: close\r\n{more}"
         "Content-Length: "
     ).encode()
 

@@ -48,7 +48,6 @@ class ProcessResult:
     unread_ms: Floats
     cpu_s: float
     max_rss_bytes: int
-    resent: int
 
 
 def send_load(plan: LoadPlan) -> LoadResult:
@@ -84,7 +83,6 @@ def send_load(plan: LoadPlan) -> LoadResult:
         cpu_s=sum(result.cpu_s for result in results),
         max_rss_bytes=_max_rss_bytes() + (sum(result.max_rss_bytes for result in results) if processes > 1 else 0),
         unread_p99_ms=_p99(results),
-        requests_resent=sum(result.resent for result in results),
         tokens_counted=sum(record.get("is_counted", False) for record in records),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
@@ -184,7 +182,7 @@ def _child(
 
 def _result(plan: LoadPlan, loop: Loop, requests: LoadRequests, origin: float) -> ProcessResult:
     records, unread_ms = read_exchanges(plan, loop.exchanges, requests, loop.difference, origin)
-    return ProcessResult(records, unread_ms, loop.cpu_s, _max_rss_bytes(), loop.resent)
+    return ProcessResult(records, unread_ms, loop.cpu_s, _max_rss_bytes())
 
 
 def _max_rss_bytes() -> int:
