@@ -11,7 +11,7 @@ from harness import publish
 from unit.made_queue import served
 
 from servelab.core.run_spec import CapacitySpec
-from servelab.metrics.capacity import CapacityStep, find_capacity, is_saturated, judge, next_load, probe
+from servelab.metrics.capacity import CapacityStep, find_capacity, is_saturated, judge, next_load
 
 pytestmark = pytest.mark.bench
 
@@ -42,11 +42,10 @@ def searched(
     work: np.ndarray,
     round_sd: float,
     gaps: np.ndarray,
-    first: float | None = None,
 ) -> list[CapacityStep]:
     """The steps of a search on a start with these arrivals."""
     steps = list[CapacityStep]()
-    while (load := next_load(spec, steps, first)) is not None:
+    while (load := next_load(spec, steps)) is not None:
         speed = float(np.exp(draw.normal(0, round_sd)))
         level = {"rate": load} if spec.of == "request_rate" else {"in_flight": int(load)}
         steps.append(judge(spec, load, served(gaps, work / speed, **level)))
@@ -87,24 +86,6 @@ def case_rows() -> Iterator[dict[str, object]]:
         }
 
 
-def probe_rows() -> Iterator[dict[str, object]]:
-    """Candidates so much faster than an incumbent, on the same arrivals: how many are dropped after how many steps."""
-    draw, spec = np.random.default_rng(21), CapacitySpec(of="request_rate", slos={"ttft_ms": {"p90": 1000.0}})
-    work = draw.gamma(2, 0.5, 1000)
-    work /= work.mean()
-    for speed in (0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.3):
-        dropped, steps = 0, []
-        for _ in range(STUDIES):
-            scale = float(np.exp(draw.uniform(0, np.log(2))))  # where on the grid of probes it is
-            gaps = draw.exponential(1, 1000)
-            incumbent = find_capacity(spec, searched(spec, draw, work / scale, ROUND_SD, gaps))
-            assert incumbent is not None
-            of_candidate = searched(spec, draw, work / scale / speed, ROUND_SD, gaps, probe(spec, incumbent.load))
-            dropped += find_capacity(spec, of_candidate) is None
-            steps.append(len(of_candidate))
-        yield {"speed": speed, "dropped": dropped, "steps": float(np.mean(steps))}
-
-
 def trend_rows() -> Iterator[dict[str, object]]:
     for requests in (100, 400, 1600):
         draw, row = np.random.default_rng(7), {"requests": requests}
@@ -119,12 +100,11 @@ def trend_rows() -> Iterator[dict[str, object]]:
 
 
 def test_capacity_of_a_made_server():
-    found, trends, probed = pd.DataFrame(case_rows()), pd.DataFrame(trend_rows()), pd.DataFrame(probe_rows())
+    found, trends = pd.DataFrame(case_rows()), pd.DataFrame(trend_rows())
     publish(
         "capacity-search",
         f"Searched capacity, {STUDIES} studies a row",
-        {"Capacity": found, "Called saturated": trends, "Probed at the incumbent's capacity": probed},
+        {"Capacity": found, "Called saturated": trends},
     )
-    assert (probed["dropped"][probed["speed"] >= 1.05] == 0).all()
     assert (trends["at 0.8 of what it serves"] <= (1 - LEAST) * STUDIES).all()
     assert (found["within 5 %"] >= LEAST * STUDIES).all()

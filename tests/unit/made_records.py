@@ -74,15 +74,6 @@ def stream(sent: float, seconds: float, tokens: int, *, input_tokens: int = 10, 
     )
 
 
-def closed_loop(starts: list[float], ends: list[float], seconds: float, tokens: int) -> list[dict]:
-    """A slot from each start to its end, with one request of `seconds` after the other in it."""
-    rows = []
-    for start, end in zip(starts, ends, strict=True):
-        count = round((end - start) / seconds)
-        rows += [stream(start + number * seconds, seconds, tokens) for number in range(count)]
-    return rows
-
-
 def random_run(seed: int, rounds: int = 3, requests: int = 40, slots: int = 5) -> list[dict]:
     """Rounds of `slots` users who each send again a while after an answer; half of the requests fail, in some way."""
     draw = random.Random(seed)

@@ -379,7 +379,6 @@ def winner_map() -> dict[str, Any]:
             {"best": ["baseline", "winner"], "from_load": 38, "to_load": 46},
             {"best": ["winner"], "from_load": 46, "to_load": 256},
         ],
-        "crossings": [],
     }
 
 

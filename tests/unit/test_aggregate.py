@@ -99,7 +99,7 @@ def test_a_metric_is_compared_where_it_has_a_better_direction_and_a_value_on_bot
             "concurrency": (8.0, 16.0),
             "ttft_ms": (80.0, 40.0),
             "goodput_per_s": (None, 3.0),
-            "steady_requests_per_s": (0.0, 3.0),
+            "input_tokens_per_s": (0.0, 3.0),
         }.items()
         for run, value in zip((BASELINE, WINNER), pair, strict=True)
         if value is not None

@@ -40,9 +40,9 @@ def step(load, share, missed=None, ended_by="slo"):
     )
 
 
-def searched(spec, share_at, first=None):
+def searched(spec, share_at):
     steps = []
-    while (load := next_load(spec, steps, first)) is not None:
+    while (load := next_load(spec, steps)) is not None:
         steps.append(step(load, share_at(load)))
     return steps
 
@@ -142,16 +142,6 @@ def test_a_run_of_a_search_holds_together(tmp_path):
     assert pq.read_table(folder / "requests.parquet")["round"].unique().to_pylist() == [0]
     assert pq.read_table(folder / "steps.parquet").num_rows == 400 * len(status.steps)
     assert faults_of_run(folder) == []
-
-
-def test_a_candidate_that_does_not_sustain_it_is_dropped_after_one_step():
-    assert [each.load for each in searched(RATE, lambda load: load / 12, first=13.45)] == [13.45]
-    outcome = Outcome()
-    with pytest.raises(CandidateFailed) as failed:
-        search_capacity(Inputs(of_rates(incumbent_capacity=32.0)), outcome, made_server())
-    assert failed.value.reason == "below_incumbent" and len(outcome.steps) == len(outcome.step_records) == 1
-    bound = "its capacity is below 32 requests/s, which the incumbent sustains: 32 requests/s: ttft_ms p90 is"
-    assert failed.value.message.startswith(bound)
 
 
 def test_a_step_that_is_cut_off_is_above_the_capacity():

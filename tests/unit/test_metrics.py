@@ -83,29 +83,6 @@ def peak_concurrency(rows):
     return max(in_flight_at(rows, row["sent_s"]) for row in sent(rows))
 
 
-def steady(rows):
-    """The window's start and end, or nothing."""
-    moments = sorted({row[name] for row in sent(rows) for name in ("sent_s", "end_s")})
-    busy = [
-        (moment, after)
-        for moment, after in itertools.pairwise(moments)
-        if in_flight_at(rows, moment) >= 0.9 * peak_concurrency(rows)
-    ]
-    start, end = busy[0][0], busy[-1][1]
-    return [(start, end)] if 1000 * (end - start) >= statistics.fmean(map(e2el, successes(rows))) else []
-
-
-def steady_rate(rows, times_and_amounts):
-    return [
-        sum(amount for moment, amount in times_and_amounts if start < moment <= end) / (end - start)
-        for start, end in steady(rows)
-    ]
-
-
-def steady_values(rows, values):
-    return [value(row) for start, end in steady(rows) for row, value in values if start < row["end_s"] <= end]
-
-
 OBSERVATIONS = {
     "duration_s": lambda rows: [duration(rows)],
     "requests_per_s": lambda rows: [len(successes(rows)) / duration(rows)],
@@ -141,15 +118,6 @@ OBSERVATIONS = {
     "tpot_ms": lambda rows: [tpot(row) for row in several(rows)],
     "itl_ms": lambda rows: [gap for row in successes(rows) for gap in row["chunk_gaps_ms"]],
     "itl_token_ms": lambda rows: [tpot(row) for row in several(rows) for _ in range(row["output_tokens"] - 1)],
-    "steady_duration_s": lambda rows: [end - start for start, end in steady(rows)],
-    "steady_requests_per_s": lambda rows: steady_rate(rows, [(row["end_s"], 1) for row in successes(rows)]),
-    "steady_output_tokens_per_s": lambda rows: steady_rate(rows, list(token_events(rows))),
-    "steady_total_tokens_per_s": lambda rows: steady_rate(
-        rows, [*token_events(rows), *((row["first_token_s"], row["input_tokens"]) for row in successes(rows))]
-    ),
-    "steady_ttft_ms": lambda rows: steady_values(rows, [(row, ttft) for row in successes(rows)]),
-    "steady_e2el_ms": lambda rows: steady_values(rows, [(row, e2el) for row in successes(rows)]),
-    "steady_tpot_ms": lambda rows: steady_values(rows, [(row, tpot) for row in several(rows)]),
 }
 
 
@@ -208,14 +176,6 @@ def test_figures_by_hand():
             "itl_token_ms": 75,
             "e2el_ms": 350,
             "normalized_e2el_ms": 350 / 3,
-            # Two are in flight from 1.0 to 1.4 s: longer than the one success took.
-            "steady_duration_s": 0.4,
-            "steady_requests_per_s": 1 / 0.4,
-            "steady_output_tokens_per_s": 3 / 0.4,
-            "steady_total_tokens_per_s": 13 / 0.4,
-            "steady_ttft_ms": 200,
-            "steady_tpot_ms": 75,
-            "steady_e2el_ms": 350,
         }
     )
 
@@ -255,9 +215,9 @@ def test_a_client_that_defines_a_metric_otherwise_is_marked():
     said = metrics.summarise(RunData(table([record()])), {"ttft_ms": "the role counts", "itl_ms": "none kept"})
     definition = {row["metric"]: row["definition"] for row in said}
     roles = {name for name, text in definition.items() if text == "the role counts"}
-    assert roles >= {"ttft_ms", "steady_ttft_ms", "goodput_per_s", "slo_attainment"}
+    assert roles >= {"ttft_ms", "goodput_per_s", "slo_attainment"}
     gaps = {name for name, text in definition.items() if text == "none kept"}
-    assert gaps >= {"itl_ms", "peak_output_tokens_per_s", "steady_output_tokens_per_s", "steady_total_tokens_per_s"}
+    assert gaps >= {"itl_ms", "peak_output_tokens_per_s"}
     assert not roles & gaps and not (roles | gaps) & {"duration_s", "tpot_ms", "total_tokens_per_s", "e2el_ms"}
     assert definition["duration_s"] is None
     with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):

@@ -312,7 +312,6 @@ SENT = frozenset(
         "client",
         "unless_saturated",
         "capacity",
-        "incumbent_capacity",
         "keeps_answers",
         "protocol",
     }
@@ -354,12 +353,6 @@ class RunSpec(Strict, JsonFile):
         exclude_if=lambda value: value is None,
         description="The search for the highest load that it sustains; missing if it is sent one load.",
     )
-    incumbent_capacity: float | None = Field(
-        None,
-        exclude_if=lambda value: value is None,
-        description="What `capacity` sends first: the load that the stage's incumbent sustains, rounded down. A "
-        "candidate that does not sustain it is dropped. Missing for the whole search.",
-    )
     keeps_answers: bool = Field(
         False,
         exclude_if=lambda value: not value,
@@ -383,4 +376,4 @@ class RunSpec(Strict, JsonFile):
         assert self.capacity is not None
         level = int(load) if self.capacity.of == "max_concurrency" else load
         protocol = self.protocol.model_copy(update={self.capacity.of: level})
-        return self.model_copy(update={"capacity": None, "incumbent_capacity": None, "protocol": protocol})
+        return self.model_copy(update={"capacity": None, "protocol": protocol})

@@ -32,7 +32,7 @@ from servelab.measure.run_folder import make_manifest
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
 from servelab.measure.telemetry import Sampler, Watched
 from servelab.measure.visited import VisitedServer
-from servelab.metrics.capacity import BELOW_INCUMBENT, UNITS, find_capacity, judge, next_load
+from servelab.metrics.capacity import UNITS, find_capacity, judge, next_load
 from servelab.metrics.definitions import round_values
 from servelab.metrics.tables.io import record_array
 
@@ -43,13 +43,13 @@ _OVERLOADED = ("saturated", "round_timeout", "requests_failed")
 def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInputs, Outcome], None]) -> None:
     """Fills the outcome: its records are those of the highest load that holds, as round 0, beside those of all steps.
 
-    `send` measures one load. Raises `CandidateFailed` if the lowest load does not hold (`slo_missed`), if the
-    incumbent's capacity does not (`below_incumbent`), or if the server failed at a load.
+    `send` measures one load. Raises `CandidateFailed` if the lowest load does not hold (`slo_missed`), or if
+    the server failed at a load.
     """
-    spec, first = inputs.spec.capacity, inputs.spec.incumbent_capacity
+    spec = inputs.spec.capacity
     assert spec is not None
     steps: list[Outcome] = []
-    while (load := next_load(spec, outcome.steps, first)) is not None:
+    while (load := next_load(spec, outcome.steps)) is not None:
         step = Outcome(logs_from=outcome.logs_from, served_by=outcome.served_by)
         try:
             send(replace(inputs, spec=_one_load(inputs.spec, load)), step)
@@ -67,9 +67,6 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
         outcome.steps.append(judge(spec, load, requests[requests["phase"] != "settle"]))
         log_line(f"step {number}: {outcome.steps[-1].text(spec.of)}")
     found = find_capacity(spec, outcome.steps)
-    if found is None and first is not None:
-        bound = f"its capacity is below {first:g} {UNITS[spec.of]}, which the incumbent sustains"
-        raise CandidateFailed(BELOW_INCUMBENT, f"{bound}: {outcome.steps[-1].text(spec.of)}")
     if found is None:
         raise CandidateFailed("slo_missed", f"the lowest load does not hold: {outcome.steps[-1].text(spec.of)}")
     log_line(f"capacity {found.load:.4g} {UNITS[spec.of]}: {found.text}")

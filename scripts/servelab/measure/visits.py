@@ -70,7 +70,7 @@ _FEW = 0.01
 """A smaller share of failed requests may be an accident, such as a lost connection; the second attempt counts."""
 
 
-_OF_THE_LOAD = ("saturated", "round_timeout", "requests_failed", "slo_missed", "below_incumbent")
+_OF_THE_LOAD = ("saturated", "round_timeout", "requests_failed", "slo_missed")
 """Failures that a busy machine may have caused."""
 
 

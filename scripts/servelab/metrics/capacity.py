@@ -3,8 +3,6 @@
 Each step is a round at another load. From the lowest load on, the load doubles until a limit is missed; then the
 middle (geometric) of the highest load that holds and the lowest that does not is tried, until they are as near as the
 study asks. The load that holds is then sent once more, so that luck at one step does not decide.
-
-A candidate may be sent the incumbent's capacity first, rounded down (`probe`). If that does not hold, the search ends.
 """
 
 from __future__ import annotations
@@ -87,12 +85,9 @@ def share_served(rounds: Iterable[RecordArray]) -> float | None:
     return min(shares, default=None)
 
 
-BELOW_INCUMBENT = "below_incumbent"
-"""Reason of a run whose search ended at the incumbent's capacity."""
 UNITS: dict[LoadOf, str] = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 _TIMES = 2.0
 _DIGITS = 4
-_PER_DOUBLING = 4
 _SENT = 0.95
 """A client that sends at less than this share of the rate asked is the limit itself."""
 
@@ -151,22 +146,10 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
     return step
 
 
-def probe(spec: CapacitySpec, borne: float) -> float | None:
-    """The load that a candidate is sent first, from the one that the incumbent sustains; None if that is the lowest.
-
-    It is at least `within_percent` below that load, so that chance does not drop an equal candidate, and one of four
-    values to a doubling, so that an incumbent that is measured again mostly gives the same.
-    """
-    steps = _PER_DOUBLING * math.log2(borne * (1 - spec.within_percent / 100))
-    load = min(2 ** (math.floor(steps) / _PER_DOUBLING), spec.highest)
-    load = math.floor(load) if spec.of == "max_concurrency" else float(f"{load:.{_DIGITS}g}")
-    return float(load) if load > spec.lowest else None
-
-
-def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep], first: float | None = None) -> float | None:
-    """The load of the next step; None if the search has ended. It begins at `first`, by default `lowest`."""
+def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None:
+    """The load of the next step; None if the search has ended."""
     if not steps:
-        return spec.lowest if first is None else first
+        return spec.lowest
     if len(steps) >= MOST_STEPS:
         return None
     holds, misses = _bracket(steps)

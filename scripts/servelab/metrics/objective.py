@@ -120,15 +120,13 @@ def missed_constraints(
     constraints: Mapping[str, Mapping[Statistic, float]],
     by_metric: Mapping[str, Mapping[str, Any]],
     counts: Mapping[tuple[str, str], Beyond] | None,
-    *,
-    is_part: bool = False,
 ) -> str | None:
     """Which constraints a run does not keep, and why; None if it keeps all of them.
 
     `by_metric` has the run's rows of schemas.METRICS by metric, `counts` how many observations are beyond each limit on
     a percentile, by metric and statistic; None if only printed figures are known. With counts, a percentile keeps its
-    limit only with 95 % confidence, or on a part of the workload (`is_part`) unless it is clearly beyond it. Any other
-    statistic is compared without its noise. A figure that could not be computed counts as missed.
+    limit only with 95 % confidence. Any other statistic is compared without its noise. A figure that could not be
+    computed counts as missed.
     """
     texts = []
     for metric, limits in constraints.items():
@@ -146,7 +144,7 @@ def missed_constraints(
                 found, allowed = counts[metric, statistic], allowed_share(statistic, is_floor=is_floor)
                 if lowest_share(found) > allowed:
                     texts.append(f"{wanted} and is {value:.4g}{_away(value, limit)}")
-                elif highest_share(found) > allowed and not is_part:
+                elif highest_share(found) > allowed:
                     side = "below" if is_floor else "above"
                     texts.append(f"{wanted} and is {value:.4g}; {_not_shown(found, allowed, side)}")
     return "; ".join(texts) or None

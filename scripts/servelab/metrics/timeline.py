@@ -187,9 +187,6 @@ LENGTH_DEPENDENT = {
     "e2el_ms": "normalized_e2el_ms",
     "cost_per_million_tokens": "cost_per_million_output_tokens",
     "energy_per_token_j": "energy_per_output_token_j",
-    "steady_requests_per_s": "steady_output_tokens_per_s",
-    "steady_total_tokens_per_s": "steady_output_tokens_per_s",
-    "steady_e2el_ms": "normalized_e2el_ms",
 }
 """Metric that depends on the lengths of answers → the one to compare instead."""
 

@@ -177,12 +177,8 @@ def _capacity(well: Sequence[Start]) -> dict[str, Any]:
 
 
 def _constraints(study: Study, well: Sequence[Start]) -> str | None:
-    """Constraints that the starts miss together, on the deciding workload and its parts."""
-    if not well:
-        return None
-    workload = well[0].run.workload
-    is_part = workload not in study.workloads  # a part is not among the study's workloads
-    if workload != study.objective.on and not is_part:
+    """Constraints that the starts miss together, on the deciding workload."""
+    if not well or well[0].run.workload != study.objective.on:
         return None
     counts: dict[tuple[str, str], Beyond] = {}
     for row in (row for start in well for row in start.figures["limits"]):
@@ -194,7 +190,7 @@ def _constraints(study: Study, well: Sequence[Start]) -> str | None:
         metric: _together(limits, [summary[metric] for summary in summaries])
         for metric, limits in study.objective.constraints.items()
     }
-    return missed_constraints(study.objective.constraints, together, counts, is_part=is_part)
+    return missed_constraints(study.objective.constraints, together, counts)
 
 
 def _together(statistics: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from servelab.metrics.tables import schemas
 from servelab.results.parse import SATURATED
-from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, WORSE_THAN_INCUMBENT, unfit
+from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, unfit
 from servelab.search.decision import CHANGES_ANSWERS, Decision, Verdict, too_many_failed
 from servelab.search.project import load_project
 from servelab.search.strategies import outlines
@@ -65,7 +65,7 @@ def candidate_labels(stage: Stage | RecordedStage) -> list[str]:
 Row = dict[str, Any]
 
 OUTCOMES = (
-    *("tried", "suspect", WORSE_THAN_INCUMBENT, CONSTRAINT_MISSED, CHANGES_ANSWERS),
+    *("tried", "suspect", CONSTRAINT_MISSED, CHANGES_ANSWERS),
     *("invalid", "failed", "refused", NOT_RUN),
 )
 """Possible outcomes of a candidate's run, the worst last."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.metrics.capacity import BELOW_INCUMBENT
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
 from servelab.metrics.timeline import lengths_text
@@ -85,8 +84,6 @@ def sum_of_squares(values: Sequence[float]) -> float:
 
 
 CONSTRAINT_MISSED = "constraint missed"
-WORSE_THAN_INCUMBENT = "below the incumbent"
-"""Outcome and verdict of a candidate whose search for capacity ended where the incumbent still holds."""
 NOT_RUN = "not run"
 """Outcome and verdict of a candidate that the search left out."""
 _WRONG = {
@@ -238,8 +235,6 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     """Verdict and reason of a run that cannot win or be compared with; None for one that can."""
     if row["outcome"] == NOT_RUN:
         return NOT_RUN, str(row["message"])
-    if row.get("reason") == BELOW_INCUMBENT:
-        return WORSE_THAN_INCUMBENT, str(row["message"])
     if row["outcome"] != "ok":
         word = row["reason"] if row["reason"] == "refused" else row["outcome"]
         return str(word), f"{row['reason']}: {row['message']}"

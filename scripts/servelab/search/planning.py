@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from servelab.core.errors import ConfigError
@@ -29,11 +29,8 @@ from servelab.study.project import Project
 from servelab.study.spec_builder import RunSpecs
 from servelab.study.study import CONFIRM, Stage, Study
 
-ProbeOf = Callable[[Configuration], float | None]
-"""A configuration → the load that its search for capacity sends first (`RunSpec.incumbent_capacity`)."""
 
-
-def plan_stage(project: Project, stage_name: str, incumbent: Incumbent, probe_of: ProbeOf | None = None) -> Plan:
+def plan_stage(project: Project, stage_name: str, incumbent: Incumbent) -> Plan:
     """The plan of a stage of the study that starts from `incumbent`."""
     stage = next(stage for stage in project.study.stages if stage.name == stage_name)
     variants = [
@@ -43,7 +40,7 @@ def plan_stage(project: Project, stage_name: str, incumbent: Incumbent, probe_of
     nothing = None if stage.candidates else "nothing is proposed"
     obstacle = obstacle_to(project.study, stage, incumbent.configuration) or nothing
     title = stage.title or stage.name
-    return make_plan(project, stage.name, title, incumbent, variants, obstacle, probe_of=probe_of)
+    return make_plan(project, stage.name, title, incumbent, variants, obstacle)
 
 
 def make_plan(
@@ -54,8 +51,6 @@ def make_plan(
     variants: Iterable[Variant],
     obstacle: str | None = None,
     incumbent_starts: int | None = None,
-    *,
-    probe_of: ProbeOf | None = None,
 ) -> Plan:
     """A plan on the workload that decides: the incumbent, and the variants without repeated configurations.
 
@@ -69,8 +64,7 @@ def make_plan(
     for each in (first, *(variants if obstacle is None else ())):
         unique.setdefault(key_of(each.configuration), each)  # a stage may list an earlier winner again
     candidates = [
-        _planned(project, specs, each, _searched(project, each), is_incumbent=each is first, probe_of=probe_of)
-        for each in unique.values()
+        _planned(project, specs, each, _searched(project, each), is_incumbent=each is first) for each in unique.values()
     ]
     asked = Starts(asked=_labels(SEARCH, study.search.incumbent_starts)) if study.answers else Starts()
     return Plan(
@@ -182,19 +176,17 @@ def _planned(
     starts: Starts,
     *,
     is_incumbent: bool = False,
-    probe_of: ProbeOf | None = None,
 ) -> PlannedCandidate:
     """A candidate with its runs. Stages list one configuration many times, so its runs are made once."""
-    probe = probe_of(variant.configuration) if probe_of else None
-    key = (key_of(variant.configuration), starts, probe)
+    key = (key_of(variant.configuration), starts)
     if key not in project.planned:
-        project.planned[key] = _made(project, specs, variant, starts, probe)
+        project.planned[key] = _made(project, specs, variant, starts)
     own = {"candidate": variant.name, "is_incumbent": is_incumbent, "changes": variant.changes}
     return project.planned[key].model_copy(update=own)
 
 
-def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, probe: float | None) -> PlannedCandidate:
-    """See `_planned`; `probe` is of `ProbeOf`."""
+def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts) -> PlannedCandidate:
+    """See `_planned`."""
     configuration, study = variant.configuration, project.study
     engine, entry = project.engine(configuration.engine), study.engines[configuration.engine]
     model_id = study.model.variant_id(configuration.model)
@@ -221,7 +213,7 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, p
         served = render_served(engine, serve, entry.runtime, hardware.device, balancer)
 
         def run_of(start: str, name: str) -> PlannedRun:
-            run_id, spec = specs(configuration, Load(workload=name), served, start, probe)
+            run_id, spec = specs(configuration, Load(workload=name), served, start)
             level = study.level_of(name) if starts.points else None
             return PlannedRun(workload=name, start=start, run_id=run_id, spec=spec, level=level)
 

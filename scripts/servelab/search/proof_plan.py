@@ -81,10 +81,6 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
     if base is None or not base.row["objective_value"]:
         return None
     suspects = _choices(start, loser)
-    for each in tried.values():
-        if each.kept_answers:
-            suspects = suspects - _choices(start, each.incumbent.configuration)
-    suspects = suspects or _choices(start, loser)  # each alone is sound, so any of them may be to blame
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     sound = [
         each

@@ -112,16 +112,6 @@ class MapRange(JsonPart):
     to_load: float = Field(description="Where it ends.")
 
 
-class MapCrossing(JsonPart):
-    """A load at which the better side changes."""
-
-    below: str = Field(description="The better side below it.")
-    above: str = Field(description="The better side above it.")
-    at: float | None = Field(description="The load; null where a side has no figures on one side of it.")
-    ci95_low: float = Field(description="The measured load below it.")
-    ci95_high: float = Field(description="The measured load above it.")
-
-
 class WinnerMap(JsonPart):
     """Which configuration is the best from which load on, for one curve."""
 
@@ -132,7 +122,6 @@ class WinnerMap(JsonPart):
     text: str = Field(description="The map in words.")
     levels: list[MapLevel] = Field(description="The measured loads, from the proof.")
     ranges: list[MapRange] = Field(description="From the lowest measured load to the highest, without gaps; proved.")
-    crossings: list[MapCrossing] = Field(description="Where the better side changes; proved.")
 
 
 class Recommended(JsonFile):

@@ -18,7 +18,7 @@ from servelab.results.compare_with_baseline import paired_labels
 from servelab.search.decide import start_values, unfit
 from servelab.search.decision import Row
 from servelab.search.proof import BASELINE, WINNER, ProofPair, proved_change
-from servelab.search.recommended import MapCrossing, MapLevel, MapRange, WinnerMap
+from servelab.search.recommended import MapLevel, MapRange, WinnerMap
 from servelab.study.plan import order_of
 from servelab.study.project import SearchedStudy
 from servelab.study.study import Study
@@ -41,17 +41,18 @@ class Level(NamedTuple):
 
     def best(self) -> Best:
         """The better side here, or both."""
-        return (self.only,) if self.only else _better(self.log_ratios)[0]
+        if self.only or len(self.log_ratios) < _LEAST_PAIRS:
+            return (self.only,) if self.only else BOTH
+        low, high = change_of_pairs([*self.log_ratios.values()], [order_of(label) for label in self.log_ratios])[1:]
+        assert low is not None and high is not None
+        return (WINNER,) if low > 0 else (BASELINE,) if high < 0 else BOTH
 
 
-def load_ranges(levels: Sequence[Level]) -> tuple[list[MapRange], list[MapCrossing]]:
-    """The ranges, from the lowest measured load to the highest without gaps, and the crossings between them.
+def load_ranges(levels: Sequence[Level]) -> list[MapRange]:
+    """The ranges, from the lowest measured load to the highest without gaps,.
 
-    `levels` are in ascending order. Between two loads with different answers nothing is decided; a crossing is where
-    the change is 0 if its logarithm grows evenly with that of the load. Raises `ValueError` on no levels.
+    `levels` are in ascending order. Between two loads with different answers nothing is decided.
     """
-    if not levels:
-        raise ValueError("no measured load")
     groups = [(best, list(group)) for best, group in groupby(levels, key=Level.best)]
     sided = [_range(best, group[0].load, group[-1].load) for best, group in groups if best != BOTH]
     first, last = levels[0].load, levels[-1].load
@@ -61,41 +62,11 @@ def load_ranges(levels: Sequence[Level]) -> tuple[list[MapRange], list[MapCrossi
             ranges.append(before)
         if before.to_load < after.from_load:
             ranges.append(_range(BOTH, before.to_load, after.from_load))
-    of_load = {level.load: level for level in levels}
-    crossings = [
-        MapCrossing(
-            below=before.best[0],
-            above=after.best[0],
-            at=_zero(of_load[before.to_load], of_load[after.from_load]),
-            ci95_low=before.to_load,
-            ci95_high=after.from_load,
-        )
-        for before, after in pairwise(sided)
-        if before.best != after.best
-    ]
-    return ranges or [_range(BOTH, first, last)], crossings
+    return ranges or [_range(BOTH, first, last)]
 
 
 def _range(best: Best, first: float, last: float) -> MapRange:
     return MapRange(best=list(best), from_load=first, to_load=last)
-
-
-def _zero(one: Level, other: Level) -> float | None:
-    if one.only or other.only:
-        return None
-    a, b = (_better(each.log_ratios)[1] for each in (one, other))
-    if a is None or b is None or (a < 0) == (b < 0):
-        return None
-    return float(one.load * (other.load / one.load) ** (a / (a - b)))
-
-
-def _better(log_ratios: Mapping[str, float]) -> tuple[Best, float | None]:
-    """The side that the pairs' interval shows to be better, and their change; both below two pairs."""
-    if len(log_ratios) < _LEAST_PAIRS:
-        return BOTH, None
-    change = change_of_pairs([*log_ratios.values()], [order_of(label) for label in log_ratios])
-    assert change.low is not None and change.high is not None
-    return ((WINNER,) if change.low > 0 else (BASELINE,) if change.high < 0 else BOTH), change.value
 
 
 UNITS = {"max_concurrency": "in flight", "request_rate": "requests/s"}
@@ -114,9 +85,9 @@ def winner_maps(study: SearchedStudy, table: pd.DataFrame) -> list[WinnerMap]:
         measured = [level for point in points if (level := _level(study, point, table)) is not None]
         load = study.workloads[points[0]].load
         if load is not None and len(points) > 1 and measured:
-            ranges, crossings = load_ranges([each for _, each in measured])
+            ranges = load_ranges([each for _, each in measured])
             rows = [row for row, _ in measured]
-            text = f"Curve {curve}, by {metric_label(metric, basis)}: {_proved(load.of, rows, ranges, crossings)}."
+            text = f"Curve {curve}, by {metric_label(metric, basis)}: {_proved(load.of, rows, ranges)}."
             found = WinnerMap(
                 curve=curve,
                 load=load.of,
@@ -125,7 +96,6 @@ def winner_maps(study: SearchedStudy, table: pd.DataFrame) -> list[WinnerMap]:
                 text=text,
                 levels=rows,
                 ranges=ranges,
-                crossings=crossings,
             )
             maps.append(found)
     return maps
@@ -169,7 +139,7 @@ def _pairs(sides: Mapping[str, Row]) -> dict[str, ProofPair]:
     return {label: pair for label, pair in pairs.items() if min(pair.baseline, pair.winner) > 0}
 
 
-def _proved(load: str, levels: Sequence[MapLevel], ranges: Sequence[MapRange], crossings: Sequence[MapCrossing]) -> str:
+def _proved(load: str, levels: Sequence[MapLevel], ranges: Sequence[MapRange]) -> str:
     """The map in words: `up to 38 in flight the baseline is better; from 46 in flight the winner is better; …`."""
     unit = UNITS[load]
     lowest, highest = ranges[0].from_load, ranges[-1].to_load
@@ -178,22 +148,12 @@ def _proved(load: str, levels: Sequence[MapLevel], ranges: Sequence[MapRange], c
     measured = f"measured from {lowest:g} to {highest:g} {unit}{doubt}"
     if len(ranges) == 1:
         return f"at all loads {measured}, {_sides(ranges[0].best)}"
-    crossing = {(each.ci95_low, each.ci95_high): each for each in crossings}
     parts = []
     for number, each in enumerate(ranges):
-        if len(each.best) > 1:
-            at = crossing.get((each.from_load, each.to_load))
-            crosses = f" (they cross at about {at.at:.3g})" if at and at.at is not None else ""
-            where = f"between {each.from_load:.3g} and {each.to_load:.3g}"
-            where = f"up to {each.to_load:.3g} {unit}" if number == 0 else where
-            where = f"from {each.from_load:.3g}" if number and number + 1 == len(ranges) else where
-            parts.append(f"{where} {_sides(each.best)}{crosses}")
-        elif number == 0:
-            parts.append(f"up to {each.to_load:.3g} {unit} {_sides(each.best)}")
-        elif number + 1 == len(ranges):
-            parts.append(f"from {each.from_load:.3g} {unit} {_sides(each.best)}")
-        else:
-            parts.append(f"from {each.from_load:.3g} to {each.to_load:.3g} {unit} {_sides(each.best)}")
+        between = f"from {each.from_load:.3g} to {each.to_load:.3g}"
+        where = f"up to {each.to_load:.3g}" if number == 0 else between
+        where = f"from {each.from_load:.3g}" if number + 1 == len(ranges) else where
+        parts.append(f"{where} {unit} {_sides(each.best)}")
     return f"{'; '.join(parts)}; {measured}"
 
 

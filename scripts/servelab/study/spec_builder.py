@@ -28,11 +28,10 @@ class RunSpecs:
         load: Load | None,
         served: ServedSpec,
         start: str,
-        probe: float | None = None,
     ) -> tuple[str, RunSpec]:
         """Id and specification of a run; without a load, of the one that is asked the study's questions.
 
-        `ConfigError` if its engine cannot serve the configuration. `probe` is `RunSpec.incumbent_capacity`.
+        `ConfigError` if its engine cannot serve the configuration.
         """
         used = (configuration.accelerators, configuration.replicas)
         key = (configuration.engine, configuration.model, *used, load.workload if load else None)
@@ -45,7 +44,6 @@ class RunSpecs:
             "environment_variables": configuration.environment_variables,
             "served": served,
             "start": start,
-            "incumbent_capacity": probe,
         }
         spec = self._shared[key].model_copy(update=settings)
         return run_id(spec), spec

@@ -35,7 +35,6 @@ class GuideLlm(ExternalClient):
     }
     definitions: ClassVar[Mapping[str, str]] = {
         "itl_ms": "No value: guidellm keeps no gaps between events.",
-        "steady_output_tokens_per_s": "guidellm keeps no gaps: events are assumed to be evenly spaced.",
         "peak_output_tokens_per_s": "guidellm keeps no gaps: events are assumed to be evenly spaced.",
     }
 

@@ -11,61 +11,14 @@ from collections.abc import Sequence
 import pandas as pd
 
 from servelab.core.run_spec import Strict
-from servelab.metrics.capacity import probe
-from servelab.metrics.objective import per_basis
-from servelab.search.decide import decide_stage, gain_percent, unfit
+from servelab.search.decide import decide_stage, gain_percent
 from servelab.search.decision import Decision, Outline, PastStage
-from servelab.search.planning import ProbeOf, make_plan, obstacle_to, plan_stage
+from servelab.search.planning import make_plan, obstacle_to, plan_stage
 from servelab.search.strategies import STRATEGIES
-from servelab.study.configuration import Configuration, Incumbent, Variant, apply, baseline, difference, key_of
+from servelab.study.configuration import Configuration, Incumbent, Variant, apply, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import RECHECK, Overrides, Study
-
-_RAISED = {"request_rate": "capacity_per_s", "max_concurrency": "capacity_in_flight"}
-"""The figure that a search raises → the objective by which a candidate that sustains less is worse."""
-
-
-def probes(study: Study, past: Sequence[PastStage]) -> ProbeOf | None:
-    """The first load of each configuration of the next stage; None if the whole search is done for all of them.
-
-    A configuration that an earlier stage planned keeps what it had there: its runs are kept. The baseline was never a
-    candidate, and the first stage knows no capacity: their searches are whole.
-    """
-    spec = study.capacity_of(study.objective.on)
-    metric, basis = study.objective.metric_and_basis
-    if spec is None or not past or metric != _RAISED[spec.of]:
-        return None
-    known = {
-        key_of(candidate.configuration): candidate.runs[0].spec.incumbent_capacity
-        for stage in reversed(past)
-        for candidate in stage.plan.candidates
-        if candidate.runs
-    }
-    borne, incumbent = _borne(study, past[-1]), past[-1].winner.configuration
-
-    def probe_of(configuration: Configuration) -> float | None:
-        if (key := key_of(configuration)) in known:
-            return known[key]
-        if borne is None:
-            return None
-        own, other = (
-            per_basis(basis, each.accelerators, study.hardware.per_node)[0] for each in (configuration, incumbent)
-        )
-        return probe(spec, borne * other / own)
-
-    return probe_of
-
-
-def _borne(study: Study, stage: PastStage) -> float | None:
-    """The load that the winner of a stage sustains on each of its starts; None if it is not known."""
-    if stage.table is None:
-        return None
-    rows = stage.table[stage.table["candidate"] == stage.winner.candidate].to_dict("records")
-    if not rows or unfit(study, rows[0]) is not None or not rows[0]["capacity_load"] > 0:  # type: ignore[arg-type]
-        return None
-    return float(rows[0]["capacity_load"])
-
 
 _RECHECK_TITLE = "Joint re-check: each stage's choice reverted"
 
@@ -102,7 +55,7 @@ class Staged:
         incumbent = past[-1].winner if past else baseline(project.study)
         if stage == RECHECK:
             return self._recheck(project, incumbent, past)
-        return plan_stage(project, stage, incumbent, probes(project.study, past))
+        return plan_stage(project, stage, incumbent)
 
     def _recheck(self, project: Project, winner: Incumbent, past: Sequence[PastStage]) -> Plan:
         choices = choices_of(past)
@@ -112,9 +65,7 @@ class Staged:
             configuration = _applied(project, [other for other in choices if other is not choice])
             changes = difference(winner.configuration, configuration)
             variants.append(Variant(f"without {choice.stage}: {choice.candidate}", configuration, changes))
-        return make_plan(
-            project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle, probe_of=probes(project.study, past)
-        )
+        return make_plan(project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle)
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
         """Decides as `decide_stage` does; but in the re-check a choice that does not help is dropped."""
