@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Debian packages of programs that tests run: Slurm, a network and mpirun for servers over nodes, a
+# Debian packages of programs that tests run: Slurm, a network for servers over nodes, a
 # browser for the report, ssh-keygen for signatures. No daemon is left running: the tests start their own.
 set -euo pipefail
 missing=()
-for package in munge slurmctld slurmd slurm-client iproute2 openmpi-bin chromium openssh-client; do
+for package in munge slurmctld slurmd slurm-client iproute2 chromium openssh-client; do
   dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

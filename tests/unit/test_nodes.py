@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,11 +21,11 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
-from servelab.measure.nodes import Launcher, OtherNode
+from servelab.measure.nodes import OtherNode
 from servelab.search.project import load_project
 from servelab.workflow.placement import Placements
 
-ABLE = ["sglang", "tensorrt-llm", "vllm"]
+ABLE = ["sglang", "vllm"]
 SPLIT = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2}
 
 
@@ -41,12 +40,6 @@ def test_each_node_has_its_command_or_the_engine_is_refused(name):
     one = render_served(engine, serve_of(engine, "m", SPLIT, {}, 16), "host", "nvidia")
     two = render_served(engine, serve_of(engine, "m", SPLIT, {}, 16, 2), "host", "nvidia")
     assert "other_nodes" not in one.model_dump() and "node0" not in " ".join(one.command)
-    if name == "tensorrt-llm":
-        assert two.command[:2] == ("mpirun", "--allow-run-as-root")
-        assert two.command[-len(one.command) :] == one.command
-        assert two.command[two.command.index("-H") + 1] == "localhost:8,node1:8"
-        assert two.other_nodes == ()
-        return
     (other,) = two.other_nodes
     assert [command[command.index("--node-rank") + 1] for command in (two.command, other)] == ["0", "1"]
     assert all({"--nnodes", "127.0.0.1"} <= {*command} for command in (two.command, other))
@@ -161,21 +154,3 @@ def test_an_agent_ends_with_the_process_that_asked(node, tmp_path):
     node._step.stdin.close()  # as if it was killed
     assert node._step.wait(60) == Outage.exit_code
     assert ended(part)
-
-
-def test_a_servers_launcher_runs_its_words_on_the_node():
-    asked = []
-    codes = iter([None, 3])
-
-    def run(address, command):
-        asked.append((address, command))
-        return lambda: next(codes)
-
-    launcher = Launcher(run)
-    program = launcher.open()
-    try:
-        assert subprocess.run([program, "10.0.0.2", " orted", "-mca", '"x"'], check=False).returncode == 3
-    finally:
-        launcher.close()
-    assert asked == [("10.0.0.2", ["/bin/sh", "-c", ' orted -mca "x"'])]
-    assert not program.parent.exists()

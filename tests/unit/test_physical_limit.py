@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from made_run import records
 
 from servelab.assets.model_work import ModelWork, work_of_config
 from servelab.engines.roofline import Formats, Served, least_time
-from servelab.machine import cpu as measured_cpu
-from servelab.machine.cpu import KeptRates, cpu_rates
 from servelab.machine.rates import DeviceRates, published_rates
+from servelab.measure.run_files import PlaceFacts
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run
@@ -170,49 +168,26 @@ def test_which_published_pages_ran_on_a_slow_device() -> None:
     assert "engine/vllm very-long-32000x100" in found["qwen3-32b-h100"] and len(found["qwen3-32b-h100"]) == 5
 
 
-def live(pace: float = 1.0, **status: Any) -> Any:
-    """The limit of a made run on a CPU whose rates allow just more than the run's own pace."""
+def live(pace: float = 1.0, accelerator: str = "CPU", **status: Any) -> Any:
+    """The limit of a made run that is so many times as fast."""
     spec = made_run.spec()
     rows = records(spec.protocol)
     for row in rows:
         for moment in ("scheduled_s", "started_s", "sent_s", "first_token_s", "last_token_s", "end_s"):
             row[moment] /= pace
     data = RunData(pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS))
-    return limit_of_run(spec, made_run.status(**status), data)
+    place = PlaceFacts(accelerator=accelerator)
+    return limit_of_run(spec, made_run.status(place=place, **status), data)
 
 
-def test_measured_runs() -> None:
+def test_live_runs() -> None:
     small = work(EXAMPLE | {"num_hidden_layers": 4, "hidden_size": 640, "intermediate_size": 1024, "vocab_size": 1000})
-    published = RATES.model_copy(update={"operations_per_s": {16: 1e12}, "memory_bytes_per_s": 1e11})
-    sound = live(work=small, rates=published)
+    h100 = "NVIDIA H100 80GB HBM3"
+    sound = live(accelerator=h100, work=small)
     assert judge(sound).level == "ok" and 0 < sound.share < 1
-    faster = live(pace=1.2 / sound.certain_share, work=small, rates=published)
+    faster = live(pace=1.2 / sound.certain_share, accelerator=h100, work=small)
     assert judge(faster).level == "invalid"
     assert faster.total_tokens_per_s == pytest.approx(sound.total_tokens_per_s)
-    measured = published.model_copy(update={"is_measured": True, "noise_percent": 7.0})
-    assert judge(live(pace=1.2 / sound.certain_share, work=small, rates=measured)).level == "ok"
-    twice = judge(live(pace=2.4 / sound.certain_share, work=small, rates=measured))
-    assert twice.level == "suspect" and "noise 7 %" in twice.text
-    noisy = measured.model_copy(update={"noise_percent": 50.0})
-    assert judge(live(pace=2.4 / sound.certain_share, work=small, rates=noisy)).level == "not applicable"
     for unknown in (live(), live(work=small)):
         assert judge(unknown).level == "not applicable" and unknown.columns["share_of_limit"] is None
     assert "`CPU`" in live(work=small).note
-
-
-def test_rates_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = cpu_rates([])
-    assert first.is_measured and first.memory_bytes_per_s > 1e8 and first.operations_per_s[32] > 1e8
-    assert first.operations_per_s[8] > first.operations_per_s[16] > first.operations_per_s[32]
-    (file,) = (tmp_path / "servelab").iterdir()
-    slow = {"memory_bytes_per_s": 1.0, "noise_percent": 50.0}
-    KeptRates(rates=first.model_copy(update=slow)).write(file)
-    assert cpu_rates([]).memory_bytes_per_s == 1  # noisy, but of this hour
-    os.utime(file, (0, 0))
-    assert cpu_rates([]).memory_bytes_per_s > 1  # measured again, the best is kept
-    quiet = first.model_copy(update={"memory_bytes_per_s": 2.0, "noise_percent": 1.0})
-    KeptRates(rates=quiet).write(file)
-    assert cpu_rates([]) == quiet
-    monkeypatch.setattr(measured_cpu, "SYSTEM", tmp_path)
-    assert measured_cpu.cache_bytes([0]) == 2**30  # a kernel that does not report caches

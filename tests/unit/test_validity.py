@@ -113,9 +113,9 @@ def failed(error: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda _: {"error": error}
 
 
-def limited(highest: float, certain: float, *, is_measured: bool = False) -> Evidence:
+def limited(highest: float, certain: float) -> Evidence:
     """A run with these shares of its physical limit."""
-    return evidence(limit=PhysicalLimit("made", 1.0, 1.0, highest, highest, certain, is_measured))
+    return evidence(limit=PhysicalLimit("made", 1.0, 1.0, highest, highest, certain))
 
 
 LATENCY = {"objective": "ttft_ms", "protocol": OPEN}
@@ -199,7 +199,6 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
     "above_physical_limit": [
         ("invalid", lambda: limited(highest=1.3, certain=1.1)),
         ("suspect", lambda: limited(highest=1.3, certain=0.9)),
-        ("suspect", lambda: limited(highest=2.2, certain=2.1, is_measured=True)),
     ],
     "clocks_throttled": [("suspect", lambda: with_telemetry(throttle_reasons=0x20 | 4))],
 }
@@ -241,10 +240,7 @@ PASSES: dict[str, list[Callable[[], Evidence]]] = {
     "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
     "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
     "busy_machine": [evidence],
-    "above_physical_limit": [
-        lambda: limited(highest=0.9, certain=0.8),
-        lambda: limited(highest=1.9, certain=1.8, is_measured=True),
-    ],
+    "above_physical_limit": [lambda: limited(highest=0.9, certain=0.8)],
     "clocks_throttled": [lambda: with_telemetry(throttle_reasons=4)],
 }
 """Check → runs that it has to call ok."""

@@ -283,8 +283,7 @@ class ServedSpec(Strict):
     other_nodes: tuple[tuple[str, ...], ...] = Field(
         (),
         exclude_if=lambda value: not value,
-        description="Commands on the other nodes of a run, by rank; empty where the first node's command starts them. "
-        "Missing for a run on one node.",
+        description="Commands on the other nodes of a run, by rank; missing for a run on one node.",
     )
     balancer: ServedBalancer | None = Field(
         None,

@@ -54,8 +54,7 @@ def render_served(
         folder=_FOLDER,
         span=planned_span(serve.nodes),
     )
-    ranks = range(1, 1 if engine.launches_nodes else serve.nodes)
-    others = [replace(trial, span=replace(trial.span, rank=rank)) for rank in ranks if trial.span]
+    others = [replace(trial, span=replace(trial.span, rank=rank)) for rank in range(1, serve.nodes) if trial.span]
     return ServedSpec(
         command=tuple(_named_by_content(part) for part in engine.command(trial)),
         other_nodes=tuple(tuple(engine.command(other)) for other in others),

@@ -25,8 +25,6 @@ class Span:
     """Where the parts meet, on the first node's address."""
     interface: str = "interface"
     """The network interface of this node with its address."""
-    launcher: Path = Path("/launcher")
-    """Program on the first node that runs a command on another: `launcher <address> <command> …`."""
 
     @property
     def own(self) -> str:

@@ -1,8 +1,4 @@
-"""This machine's processors: facts that the kernel and `lscpu` report, and rates that a short kernel measures.
-
-Measured rates are kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). If repetitions differed much, or
-other programs had the CPUs for a part of the time, a run an hour later measures again, and the faster rates are kept.
-"""
+"""Facts of this machine's processors and memory, as the kernel and `lscpu` report them."""
 
 from __future__ import annotations
 
@@ -11,21 +7,14 @@ import mmap
 import os
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from statistics import median
 
 import numpy as np
-import psutil
 from pydantic import Field
 
-from servelab.core.errors import ServelabError
-from servelab.core.files import JsonFile, JsonPart
-from servelab.core.identity import content_id
-from servelab.machine.rates import MIB, DeviceRates
+from servelab.core.files import JsonPart
 
 CPUINFO = Path("/proc/cpuinfo")
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -134,113 +123,3 @@ def _cached_bytes(file: Path, size: int) -> int:
         raise OSError(ctypes.get_errno(), "mincore")
     cached = int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE
     return cached - (-size % mmap.PAGESIZE if pages[-1] & 1 else 0)
-
-
-_KERNEL = 2
-"""Raised when rates are measured in another way: those that were kept do not count then."""
-_REPETITIONS = 5
-_QUIET_PERCENT = 10.0
-"""Noise below which a measurement is not repeated by later runs."""
-_AGAIN_S = 3600.0
-"""It takes seconds in which the run's devices wait, so a busy machine is not measured before each run."""
-_MATRIX = 768
-_TRIAD_BYTES = 48
-"""Bytes that the two passes of a triad move per element: `a = s·b` reads b, and reads and writes the lines of a;
-`a += c` reads a and c, and writes a."""
-_MOST_BYTES = 1024 * MIB
-"""Bytes of all arrays at most: a job's memory may be small. Larger caches make the bandwidth look higher, not lower."""
-_UNKNOWN_CACHE = 1024 * MIB
-
-
-class KeptRates(JsonFile):
-    """The file in the cache folder."""
-
-    rates: DeviceRates
-
-
-def cpu_rates(cpus: Iterable[int]) -> DeviceRates:
-    """The rates of these CPUs, measured now unless they are known; empty means all that this process may use."""
-    used = sorted(cpus) or sorted(os.sched_getaffinity(0))
-    facts = {"cpu": cpu_model(), "cpus": len(used), "memory": psutil.virtual_memory().total // 2**30, "kernel": _KERNEL}
-    place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "servelab"
-    file = place / f"cpu-rates-{content_id(facts)}.json"
-    try:
-        known = KeptRates.read(file).rates
-    except ServelabError:
-        known = None
-    if known and (known.noise_percent <= _QUIET_PERCENT or time.time() - file.stat().st_mtime < _AGAIN_S):
-        return known
-    rates = measure_rates(used)
-    if known is not None:
-        rates = max(known, rates, key=lambda each: each.memory_bytes_per_s)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        KeptRates(rates=rates).write(file)
-    except OSError:
-        pass  # it is measured again by the next run
-    return rates
-
-
-def measure_rates(cpus: list[int]) -> DeviceRates:
-    """Measures the rates on so many threads as there are CPUs; takes one to a few seconds."""
-    cache = cache_bytes(cpus)
-    memory = psutil.virtual_memory().available
-    elements = max(int(min(4 * cache, _MOST_BYTES, memory // 8)) // (3 * 8 * len(cpus)), 1)
-    square = np.ones((_MATRIX, _MATRIX), dtype=np.float32)
-
-    def arrays() -> tuple[np.ndarray, ...]:
-        return tuple(np.ones(elements) for _ in range(3))
-
-    def triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-        np.multiply(b, 3.0, out=a)
-        np.add(a, c, out=a)
-
-    with ThreadPoolExecutor(len(cpus)) as pool:
-        parts = list(pool.map(lambda _: arrays(), cpus))
-        move_s, move_noise = _timed(lambda: list(pool.map(lambda part: triad(*part), parts)), len(cpus))
-        results = [np.empty_like(square) for _ in cpus]
-        multiply_s, multiply_noise = _timed(
-            lambda: list(pool.map(lambda out: np.matmul(square, square, out=out), results)), len(cpus)
-        )
-    operations = len(cpus) * 2 * _MATRIX**3 / multiply_s
-    faster = {16: 16.0, 8: 32.0} if "amx_tile" in cpu_flags() else {16: 4.0, 8: 8.0}
-    return DeviceRates(
-        name=f"{cpu_model()}, {len(cpus)} CPU{'s' if len(cpus) > 1 else ''}",
-        memory_bytes_per_s=len(cpus) * elements * _TRIAD_BYTES / move_s,
-        operations_per_s={32: operations} | {bits: factor * operations for bits, factor in faster.items()},
-        cache_bytes=cache,
-        source="measured here: a triad over arrays beyond the caches, and a product of 32-bit matrices; narrower "
-        f"numbers count {faster[16]:g} and {faster[8]:g} times as fast, the most that instruction sets give",
-        is_measured=True,
-        noise_percent=max(move_noise, multiply_noise),
-    )
-
-
-def _timed(work: Callable[[], object], cpus: int) -> tuple[float, float]:
-    """(seconds, noise in percent) of the best of some repetitions of a kernel on all these CPUs, after a first one.
-
-    Seconds are CPU time on each CPU, or the time on the clock if that is less: the time that others took does not
-    count. Noise is how far the median repetition is from the best, or the share of the CPUs that others had, if that
-    is more.
-    """
-    work()
-    seconds, shares = [], []
-    for _ in range(_REPETITIONS):
-        begin, worked = time.perf_counter(), time.process_time()
-        work()
-        passed, worked = time.perf_counter() - begin, (time.process_time() - worked) / cpus
-        seconds.append(min(passed, worked))
-        shares.append(worked / passed)
-    return min(seconds), 100 * max(1 - min(seconds) / median(seconds), 1 - median(shares), 0.0)
-
-
-def cache_bytes(cpus: Iterable[int]) -> float:
-    """Bytes of the second and third level caches of these CPUs, each once; 1 GiB if the kernel does not report them."""
-    found: dict[tuple[str, str], float] = {}
-    for cpu in cpus:
-        for index in (SYSTEM / f"cpu{cpu}" / "cache").glob("index*"):
-            level, size, shared = (_read(index / name) or "" for name in ("level", "size", "shared_cpu_list"))
-            number = re.fullmatch(r"(\d+)K", size)
-            if number and level in ("2", "3", "4"):
-                found[level, shared] = int(number[1]) * 1024
-    return sum(found.values()) or float(_UNKNOWN_CACHE)

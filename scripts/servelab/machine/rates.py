@@ -1,4 +1,4 @@
-"""Highest rates of accelerators: those that makers publish, and the form in which a CPU's are measured."""
+"""Highest rates of accelerators, as makers publish them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ class DeviceRates(JsonPart):
     )
     cache_bytes: float = Field(description="Its last-level cache: what is there need not be read from memory.")
     source: str = Field(description="Where the figures are from.")
-    is_measured: bool = Field(False, description="Whether a short kernel measured them on the machine.")
-    noise_percent: float = Field(
-        0.0, description="Of measured rates, how far the median of the repetitions is below the best, in percent."
-    )
 
     def fastest(self, bits: float) -> float:
         """Operations per second at most on numbers of `bits` bits: they may be computed in any wider format.

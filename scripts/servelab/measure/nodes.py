@@ -11,11 +11,8 @@ import json
 import os
 import select
 import shlex
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.errors import ConfigError, Outage
 from servelab.core.processes import lines_at_ends
 from servelab.engines.adapters import Engine
 from servelab.engines.server_to_start import Serve, Span
@@ -154,10 +151,10 @@ class Nodes:
     interface: str
     others: Sequence[OtherNode]
 
-    def span(self, port: int, launcher: Path) -> Span:
+    def span(self, port: int) -> Span:
         """The first node's place."""
         addresses = (self.address, *(other.address for other in self.others))
-        return Span(addresses, port=port, interface=self.interface, launcher=launcher)
+        return Span(addresses, port=port, interface=self.interface)
 
 
 @contextlib.contextmanager
@@ -184,66 +181,6 @@ def other_nodes(allocation: Allocation, nodes: int, wanted: WantedDevices, count
         yield Nodes(address, interface, others)
 
 
-_POLL_S = 0.2
-_PROGRAM = """\
-import json, socket, sys
-with socket.socket(socket.AF_UNIX) as asked:
-    asked.connect(sys.argv[1])
-    asked.sendall(json.dumps(sys.argv[2:]).encode() + b"\\n")
-    sys.exit(int(asked.makefile().readline() or 1))
-"""
-
-
-class Launcher:
-    """Takes commands between `open` and `close`; only this user's processes can reach it."""
-
-    def __init__(self, run: Callable[[str, list[str]], Callable[[], int | None]]) -> None:
-        """`run` starts a command on the node with an address; the result tells its return code, None while it runs."""
-        self._run = run
-        self._open: tuple[Path, socket.socket] | None = None
-
-    def open(self) -> Path:
-        """Takes commands from now on; returns the program."""
-        self.close()
-        folder = Path(tempfile.mkdtemp(prefix="servelab-"))  # a socket's path must be short
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(folder / "socket"))
-        listener.listen()
-        self._open = folder, listener
-        program, words = folder / "launch", [sys.executable, "-c", _PROGRAM, str(folder / "socket")]
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
-        program.chmod(0o700)
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-        return program
-
-    def close(self) -> None:
-        """Takes no more commands."""
-        if self._open is not None:
-            folder, listener = self._open
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for one
-            listener.close()
-            shutil.rmtree(folder, ignore_errors=True)
-            self._open = None
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                asked, _ = listener.accept()
-            except OSError:  # closed
-                return
-            threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
-
-    def _answer(self, asked: socket.socket) -> None:
-        with asked, contextlib.suppress(OSError, ServelabError, LookupError):
-            address, *words = json.loads(asked.makefile().readline())
-            # as ssh does: the launcher quotes its words for a shell there
-            poll = self._run(address, ["/bin/sh", "-c", " ".join(words)])
-            while (returncode := poll()) is None:
-                time.sleep(_POLL_S)
-            asked.sendall(f"{returncode if returncode >= 0 else 128 - returncode}\n".encode())
-
-
 Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
 """(command, variables) → the command and variables that start it inside its environment."""
 
@@ -262,7 +199,7 @@ class NodePart:
     lines_from: int = 0
     """The same with the line of the command."""
     command: Sequence[str] = ()
-    """Of the last start; empty where the first node's command starts it."""
+    """Of the last start."""
     variables: Mapping[str, str] | None = None
 
 
@@ -280,18 +217,14 @@ class NodeParts:
         ]
         for part in self.parts:
             part.log.touch()
-        self._launcher = Launcher(self._launch) if engine.launches_nodes else None
         self._started = False
 
     def span(self, port: int) -> Span:
         """The first node's place in a server that is about to start, whose parts meet on its port `port`."""
-        return self._nodes.span(port, self._launcher.open() if self._launcher else Path("/launcher"))
+        return self._nodes.span(port)
 
     def start(self, serve: Serve, variables: Mapping[str, str]) -> None:
-        """Starts the parts of the server that `serve` starts here; `variables` are those of shell and study.
-
-        Where the first node's command starts them, it can do so from now on.
-        """
+        """Starts the parts of the server that `serve` starts here; `variables` are those of shell and study."""
         assert serve.span is not None
         self._started = True
         for rank, part in enumerate(self.parts, start=1):
@@ -299,14 +232,13 @@ class NodeParts:
             of_part = replace(serve, more_ports=(), span=span)
             node = self._engine.node_environment(span)
             own = {**node, **variables, **part.shown, **self._engine.environment(of_part)}
-            part.log_from = part.lines_from = part.log.stat().st_size
-            command: list[str] = []
-            if self._launcher is None:
-                command = self._engine.command(replace(of_part, port=part.node.port()))
-            command, part.variables = self._enter(command, own)
-            part.command = command
-            if self._launcher is None:
-                self._run(part, command)
+            part.log_from = part.log.stat().st_size
+            command = self._engine.command(replace(of_part, port=part.node.port()))
+            part.command, part.variables = self._enter(command, own)
+            with part.log.open("ab") as log:
+                log.write(f"=== {shlex.join(part.command)}\n".encode())
+            part.lines_from = part.log.stat().st_size
+            part.node.start(part.command, part.variables, part.log)
 
     def lost(self) -> tuple[str, int] | None:
         """A part that has ended, in words, and its return code; None if all run. `Outage` if an agent has ended."""
@@ -323,25 +255,12 @@ class NodeParts:
     def stop(self) -> None:
         """Ends the parts. One whose agent has ended is ended by its warden."""
         self._started = False
-        if self._launcher is not None:
-            self._launcher.close()
         with ThreadPoolExecutor(len(self.parts)) as pool:
             list(pool.map(_stop, self.parts))
 
     def kernel_killed(self) -> bool:
         """Whether the kernel of another node has killed a process because memory ran out since the last start."""
         return any(part.node.kernel_killed for part in self.parts)
-
-    def _launch(self, address: str, command: list[str]) -> Callable[[], int | None]:
-        part = next(part for part in self.parts if part.node.address == address)
-        self._run(part, command)
-        return part.node.poll
-
-    def _run(self, part: NodePart, command: Sequence[str]) -> None:
-        with part.log.open("ab") as log:
-            log.write(f"=== {shlex.join(command)}\n".encode())
-        part.lines_from = part.log.stat().st_size
-        part.node.start(command, part.variables or {}, part.log)
 
 
 def _stop(part: NodePart) -> None:

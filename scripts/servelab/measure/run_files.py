@@ -16,7 +16,6 @@ from servelab.engines.endpoint import Asked
 from servelab.machine.cpu import CpuSettings
 from servelab.machine.devices import DeviceSettings
 from servelab.machine.lease import DevicePlacement
-from servelab.machine.rates import DeviceRates
 from servelab.measure.load import LoadStats
 from servelab.metrics.capacity import CapacityStep
 
@@ -102,7 +101,6 @@ class RunStatus(JsonFile):
     attempts: int = Field(1, description="Times it was measured: again if disturbed, killed, or a request failed.")
     place: PlaceFacts | None = None
     work: ModelWork | None = None
-    rates: DeviceRates | None = None
     disturbed: str | None = Field(
         None, description="What disturbed the last attempt, which counts: a failure is then no result; null if nothing."
     )
@@ -207,9 +205,7 @@ class ManifestEndpoint(JsonPart):
 class ManifestNode(JsonPart):
     """Another node of a run on several nodes."""
 
-    command: list[str] = Field(
-        [], description="Command of its part of the server; empty where the first node's command starts it."
-    )
+    command: list[str] = Field([], description="Command of its part of the server.")
     environment_variables: dict[str, str] = Field({}, description="Environment variables set for its part.")
     devices: list[ManifestDevice] = Field(description="Accelerators that the run had there.")
     placement: DevicePlacement

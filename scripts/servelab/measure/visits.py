@@ -211,8 +211,6 @@ class _Job:
         self._id, self._leased, self._nodes, self._runs = job_id, leased, nodes, runs
         self._counted_to = time.monotonic()
         """Until then, the time of the devices is in a run's `accelerator_s`."""
-        # those of other nodes are not measured, and the sum is what counts
-        self._rates = None if nodes else leased.kind.measured_rates(leased.devices)
 
     def visit(self, visit: Sequence[RunInputs], folder: Path) -> None:
         """Measures the runs of a visit; its server has ended when the last run's folder appears."""
@@ -243,6 +241,6 @@ class _Job:
             session.stop()  # the time that it takes is the run's too
         now = time.monotonic()
         accelerator_s = (now - self._counted_to) * len(self._leased.devices) * inputs.spec.hardware.nodes
-        accounts = {"job_id": self._id, "accelerator_s": accelerator_s, "work": inputs.model.work, "rates": self._rates}
+        accounts = {"job_id": self._id, "accelerator_s": accelerator_s, "work": inputs.model.work}
         write_run(work, inputs.spec, outcome, started_at, **accounts)
         self._counted_to = now

@@ -60,10 +60,6 @@ class PhysicalLimit:
     """The largest in any round, or by any printed rate."""
     certain_share: float | None = None
     """The same by the bound that holds however tokens choose experts."""
-    is_measured: bool = False
-    """Whether the device's rates were measured by a kernel, which is no law."""
-    noise_percent: float = 0.0
-    """Noise of measured rates."""
     step: DecodeStep | None = None
     """None where more than the memory's bandwidth sets the time of a step."""
 
@@ -162,7 +158,7 @@ def _tokens_per_pass(
 def limit_of_run(spec: RunSpec, status: RunStatus, data: RunData) -> PhysicalLimit:
     """The limit of a run that was measured here."""
     name = (status.place and status.place.accelerator) or spec.hardware.accelerator
-    rates = status.rates or published_rates(name)
+    rates = published_rates(name)
     if status.work is None:
         return PhysicalLimit(note="the model's size is not known")
     if rates is None:
@@ -185,7 +181,7 @@ def decode_step(
     work: ModelWork, accelerator: str, rates: DeviceRates, count: int, formats: Formats
 ) -> DecodeStep | None:
     """The work of a step; None where experts, several devices, narrow weights or drafts take time of their own."""
-    if rates.is_measured or count > 1 or work.experts or work.window_layers or formats.kv_bytes is None:
+    if count > 1 or work.experts or work.window_layers or formats.kv_bytes is None:
         return None
     if formats.tokens_per_pass != 1 or min(work.bits, formats.weight_bits or 16) < 16:
         return None
@@ -224,21 +220,18 @@ def limit_of(
     rounds: Sequence[RoundServed],
     remarks: Iterable[str] = (),
 ) -> PhysicalLimit:
-    """The limit of rounds on so many devices; measured rates are those of all devices together."""
-    devices = 1 if rates.is_measured else count
-    found = [(each, *_least(work, rates, devices, formats, each.served)) for each in rounds]
+    """The limit of rounds on so many devices."""
+    found = [(each, *_least(work, rates, count, formats, each.served)) for each in rounds]
     found = [(each, least, certain) for each, least, certain in found if least.seconds > 0]
     if not found:
         return PhysicalLimit(note="nothing bounds these requests: " + "; ".join(remarks or ["there are none"]))
     largest = max(found, key=lambda each: each[1].seconds)[1]
     experts = [f"experts read by {rounds[0].served.in_flight:,.0f} tokens at once as if drawn evenly"]
-    noise = [f"rates measured, noise {rates.noise_percent:.0f} %"] if rates.is_measured else []
     return PhysicalLimit(
         note="; ".join(
             [
-                f"{largest.by} of {f'{devices} × ' if devices > 1 else ''}{rates.name} (arithmetic "
+                f"{largest.by} of {f'{count} × ' if count > 1 else ''}{rates.name} (arithmetic "
                 f"{largest.compute_s:.3g} s, memory {largest.memory_s:.3g} s)",
-                *noise,
                 *(experts if work.experts and largest.by != "arithmetic" else []),
                 *remarks,
             ]
@@ -248,8 +241,6 @@ def limit_of(
         share=fmean(least.seconds / each.duration_s for each, least, _ in found),
         highest_share=max(_share(each, least.seconds) for each, least, _ in found),
         certain_share=max(_share(each, certain.seconds) for each, _, certain in found),
-        is_measured=rates.is_measured,
-        noise_percent=rates.noise_percent,
     )
 
 

@@ -205,7 +205,6 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts) -
             configuration.environment_variables,
             joined=entry.joined_values,
             nodes=hardware.nodes,
-            count=configuration.per_server,
         )
         # raises ConfigError for what the engine cannot serve
         serve = serve_of(engine, model_id, options, arguments, configuration.per_server, hardware.nodes)

@@ -103,8 +103,6 @@ class Engine(ABC):
     """First release that counts captured graphs inside `memory_share` too; None if none does."""
     nodes_since: ClassVar[str | None] = None
     """First release that serves a model over several nodes as `command` starts it; None if none does."""
-    launches_nodes: ClassVar[bool] = False
-    """Whether the first node's command starts the parts on the others, by `Span.launcher`."""
     port_flag: ClassVar[str | None] = "--port"
     """Flag of the port in a command that a user types; None if it is not set by one."""
     more_ports: ClassVar[int] = 0
@@ -367,18 +365,17 @@ class Engine(ABC):
         *,
         joined: bool = False,
         nodes: int = 1,
-        count: int = 1,
     ) -> str:
         """Serving command for display, without host and port; on several nodes with RANK and ADDRESS to fill in."""
         variables = {**self._option_variables(options), **environment_variables}
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)
         if nodes > 1:
-            command = self.display_nodes(command, nodes, count)
+            command = self.display_nodes(command, nodes)
         return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])
 
-    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
-        """A displayed command as it is typed on each of several nodes, or on the first if that starts the others."""
+    def display_nodes(self, command: list[str], nodes: int) -> list[str]:
+        """A displayed command as it is typed on each of several nodes."""
         return command
 
     def display_file(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:

@@ -88,7 +88,7 @@ class Sglang(Engine):
             raise ConfigError(f"{wrong} `enable-dp-attention`")
         return [*base, *flags, *address, *_node_flags(serve.span), "--enable-metrics"]
 
-    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
+    def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--dist-init-addr", "ADDRESS:PORT"]
 
     def node_environment(self, span: Span) -> dict[str, str]:

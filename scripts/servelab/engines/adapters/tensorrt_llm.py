@@ -12,7 +12,7 @@ from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import SettingsOf, argument, drafted, experts, flag, setting, shown, switch
-from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.server_to_start import Options, Serve
 
 
 def _speculative(value: str, options: Options) -> dict[str, Any]:
@@ -36,24 +36,6 @@ _SETTINGS_FILE = "extra_llm_api_options.yaml"
 _SETTING = "extra_llm_api_options."
 """Begins the name of an argument that is a setting of the file: `extra_llm_api_options.moe_config.backend`."""
 _KV_CACHE_SHARE = "--kv_cache_free_gpu_memory_fraction"
-
-
-def _mpirun(span: Span, count: int) -> list[str]:
-    """Open MPI with a process for each accelerator; it starts its daemon on the other nodes by our program, not by ssh.
-
-    Without `orte_leave_session_attached` the daemon leaves the tree of processes that it was started in.
-    """
-    each = count // len(span.addresses)
-    hosts = ",".join(f"{host}:{each}" for host in ("localhost", *span.addresses[1:]))
-    settings = {
-        "plm": "rsh",
-        "plm_rsh_agent": str(span.launcher),
-        "plm_rsh_no_tree_spawn": "1",
-        "orte_leave_session_attached": "1",
-    }
-    mca = [part for name, value in settings.items() for part in ("--mca", name, value)]
-    places = ["--map-by", "slot", "--bind-to", "none", "-H", hosts, "-n", str(count)]
-    return ["mpirun", "--allow-run-as-root", *mca, *places, "trtllm-llmapi-launch"]
 
 
 class TensorrtLlm(Engine):
@@ -92,8 +74,7 @@ class TensorrtLlm(Engine):
         self.check_all_used(serve, flags)
         base = [str(serve.python), "-m", "tensorrt_llm.commands.serve", "serve", str(serve.model_path)]
         settings = [_SETTINGS_FLAG, str((serve.folder / _SETTINGS_FILE).absolute())] if self.files(serve) else []
-        server = [*base, *flags, "--host", serve.host, "--port", str(serve.port), *settings]
-        return server if serve.span is None else [*_mpirun(serve.span, serve.count), *server]
+        return [*base, *flags, "--host", serve.host, "--port", str(serve.port), *settings]
 
     def files(self, serve: Serve) -> dict[str, str]:
         """See `Engine.files`; the settings that are not flags, if there are any."""
@@ -113,11 +94,6 @@ class TensorrtLlm(Engine):
         """See `Engine.display_file`; in the form that bash accepts."""
         settings = _settings(options, arguments)
         return [f"{_SETTINGS_FLAG} <(echo {shlex.quote(json.dumps(settings))})"] if settings else []
-
-    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
-        """See `Engine.display_nodes`; typed on the first node, and `mpirun` reaches the others."""
-        hosts = ",".join(f"NODE{rank}:{count // nodes}" for rank in range(nodes))
-        return ["mpirun", "-n", str(count), "-H", hosts, "trtllm-llmapi-launch", *command]
 
     def environment(self, serve: Serve) -> dict[str, str]:
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}

@@ -94,7 +94,7 @@ class Vllm(Engine):
         program = [str(serve.python), "-m", "vllm.entrypoints.cli.main", "serve", str(serve.model_path)]
         return [*program, *flags, *address, *_node_flags(serve.span)]
 
-    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
+    def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         """See `Engine.display_nodes`; `--headless` is added where RANK is not 0."""
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--master-addr", "ADDRESS"]
 

@@ -20,7 +20,6 @@ from pydantic import Field
 from servelab.core.errors import Outage
 from servelab.core.files import JsonPart
 from servelab.core.registry import Registry
-from servelab.machine.rates import DeviceRates
 
 _WAYS = {
     "SIO": 0,  # two dies of one chip
@@ -223,10 +222,6 @@ class DeviceKind(ABC):
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Environment variables that make an engine use these devices and no others."""
         return {}
-
-    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates | None:
-        """The rates of all these devices together, if they have to be measured; None for those that makers publish."""
-        return None
 
     def threads(self, cores: int, count: int) -> int:
         """How many of a workflow's `cores` a run on `count` devices needs so that other jobs do not disturb it."""

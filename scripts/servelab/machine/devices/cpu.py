@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 
 from servelab.core.errors import Outage
-from servelab.machine.cpu import cpu_model, cpu_rates
+from servelab.machine.cpu import cpu_model
 from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, Topology, numa_nodes, numbers
-from servelab.machine.rates import DeviceRates
 
 KEY = "cpu"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -50,10 +49,6 @@ class Cpu(DeviceKind):
         cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
         flags = dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",))
         return Passthrough(flags=flags if cpus else {})
-
-    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
-        """See `DeviceKind.measured_rates`."""
-        return cpu_rates([cpu for device in devices for cpu in device.cpus])
 
 
 class CpuCores(Cpu):

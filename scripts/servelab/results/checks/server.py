@@ -57,21 +57,11 @@ def _hit_shares(evidence: Evidence) -> dict[int, float]:
     return shares
 
 
-MEASURED_SLACK = 2.0
-"""Measured rates are no law: a kernel on a busy machine is slow. Twice as fast as they allow is more than noise."""
-MOST_NOISE_PERCENT = 30.0
-"""Rates with more noise were measured on a busy machine, and may be far too low."""
-
-
 def judge(limit: PhysicalLimit) -> Saw:
     """Result of the check, for measured runs and for logs."""
     if limit.share is None or limit.highest_share is None or limit.certain_share is None:
         return not_applicable(limit.note)
     text = f"{100 * limit.highest_share:.2g} % of what the devices can do: {limit.note}"
-    if limit.is_measured and limit.noise_percent > MOST_NOISE_PERCENT:
-        return not_applicable(f"{text}: too much noise to judge by")
-    if limit.is_measured:
-        return suspect(text) if limit.certain_share > MEASURED_SLACK else ok(text)
     if limit.certain_share > 1:
         return invalid(text)
     return suspect(text) if limit.highest_share > 1 else ok(text)
