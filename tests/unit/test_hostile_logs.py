@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from test_strangers_logs import TABLES, WRAPPED
+from test_strangers_logs import WRAPPED
 
 from servelab.recorded.readers import Block, ReadError, scan_file
 
@@ -18,8 +18,7 @@ HEADER = "============ Serving Benchmark Result ============\n"
 CONSOLE = (SAMPLES / "sglang-0.5.txt").read_text()
 SAVED = (SAMPLES / "vllm-0.32.json").read_text().strip()
 CSV = (SAMPLES / "aiperf-0.13.csv").read_text()
-DAMAGED = [path.read_text() for path in sorted(SAMPLES.glob("*-*.*"))] + [text for text, *_ in TABLES.values()]
-DAMAGED += WRAPPED.values()
+DAMAGED = [*(path.read_text() for path in sorted(SAMPLES.rglob("*-*.*"))), *WRAPPED.values()]
 PARTS = ['{"', "|", "-|", "| a |", " ===", "# a", "$ a", "\r", "%|", "\x1b[", "a: 1", "```", "<td>", "0: ", "\n"]
 KINDS: dict[str, Callable[[random.Random, int], str]] = {
     "spaces": lambda draw, size: " " * size,

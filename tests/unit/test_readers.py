@@ -7,38 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "tests/data/readers"
 
-EXPECTED = {
-    "vllm-0.8.txt": ("vllm-bench", "<0.13.0", {"duration_s value": 150.87, "ttft_ms p99": 10999.46}),
-    "vllm-0.32.txt": ("vllm-bench", ">=0.13.0", {"requests_failed value": 1.0, "e2el_ms median": 1334.52}),
-    "vllm-speculative.txt": ("vllm-bench", ">=0.14.0", {"acceptance_length value": 2.86, "drafts value": 17958.0}),
-    "vllm-0.32.json": (
-        "vllm-bench",
-        ">=0.30.0",
-        {"duration_s value": 5.172352236000734},
-    ),
-    "sglang-0.4.txt": ("sglang-bench", None, {"concurrency value": 492.06, "itl_ms maximum": 103144.22}),
-    "sglang-0.5.txt": ("sglang-bench", ">=0.5.6", {"peak_concurrency value": 21.0, "e2el_ms p90": 13690.70}),
-    "tensorrt-llm.txt": ("tensorrt-llm-bench", None, {"user_tokens_per_s value": 623.08, "ttft_ms mean": 12.83}),
-    "gpustack.txt": ("gpustack", None, {"e2el_ms mean": 24110.0, "itl_ms p95": None, "itl_ms median": 0.0}),
-    "guidellm-0.8.1.json": ("guidellm", "0.8.1", {"e2el_ms median": 387.359619140625, "requests value": 6.0}),
-    "aiperf-0.13.json": ("aiperf", "0.13.0", {"tpot_ms mean": 162.19717793197813, "requests value": 6.0}),
-    "aiperf-0.13.csv": ("aiperf", None, {"tpot_ms mean": 162.20, "itl_ms p25": 14.09, "requests_per_s value": 0.68}),
-    "evalscope-1.14.txt": ("evalscope", ">=1.10.0", {"requests_completed value": 8.0, "ttft_ms p99": 51.37}),
-    "evalscope-0.x.txt": ("evalscope", "<0.12.0", {"e2el_ms mean": 8636.0, "run_time_per_output_token_ms value": 0.58}),
-    "aisbench-3.1.txt": ("aisbench", None, {"duration_s value": 0.5341828, "ttft_ms mean": 37.9}),
-    "aisbench-3.1.json": ("aisbench", None, {"duration_s value": 0.5341828, "requests_completed value": 8.0}),
-    "aisbench-3.1.csv": ("aisbench", None, {"ttft_ms mean": 37.9, "e2el_ms p99": 149.7}),
-    "genai-perf-0.0.16.txt": ("genai-perf", None, {"requests_per_s value": 14.98, "ttft_ms mean": 37.91}),
-    "lmdeploy.txt": ("lmdeploy", ">=0.7.0", {"output_tokens_per_s value": 179.714, "e2el_ms p95": 148.0}),
-    "trtllm-bench.txt": ("trtllm-bench", None, {"duration_s value": 120.7364401, "e2el_ms median": 54486.1063}),
-}
-"""File → tool, release, and some figures, read off by eye."""
+EXPECTED = yaml.safe_load((SAMPLES / "expected.yaml").read_text(encoding="utf-8"))
 
 
 def figures(block: Block) -> dict[str, float | None]:
@@ -51,7 +27,7 @@ def console(name: str) -> str:
 
 LLAMA_BENCH = SAMPLES / "llama-bench.txt"
 PRINTED = {
-    **{name: SAMPLES / name for name in EXPECTED if name.endswith(".txt")},
+    **{name: SAMPLES / name for name in EXPECTED if name.endswith(".txt") and "/" not in name},
     "llama-bench.txt": LLAMA_BENCH,
     "aiperf": SAMPLES / "aiperf.txt",
     "guidellm": ROOT / "tests/data/clients/guidellm/chat/console.txt",
@@ -60,11 +36,12 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_every_reader_on_a_real_result(name: str) -> None:
+def test_every_reader_on_every_form_of_result(name: str) -> None:
     tool, version, some = EXPECTED[name]
     (block,) = read_file(SAMPLES / name)
     assert (block.tool, block.tool_version) == (tool, version)
-    assert {key: figures(block)[key] for key in some} == some
+    assert {key: figures(block)[key] for key in some} == pytest.approx(some)
+    assert block.formulas.keys() == {figure.metric for figure in block.figures if figure.value is not None}
     assert len(figures(block)) == len(block.figures)
     assert set(block.definitions) <= {figure.metric for figure in block.figures}
 

