@@ -18,8 +18,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.assets import gguf
 from servelab.assets.model_files import fetch_model, load_model, load_tokenizer, parse_source
+from servelab.assets.pinned_file import Content, ContentError
 from servelab.assets.sources import MODEL_PROBES
-from servelab.assets.sources.hub import probe_model
+from servelab.assets.sources.hub import HubFile, probe_model
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import HubSource, PathSource
 
@@ -214,6 +215,20 @@ def test_hub_snapshot_without_other_formats(hub: str, tmp_path: Path) -> None:
     stored, path, _ = load_model(output)
     assert (stored.format, stored.path) == ("safetensors", "snapshot")
     assert {file.name for file in path.iterdir() if file.is_file()} == set(HUB_FILES) - {"pytorch_model.bin"}
+
+
+def test_a_file_of_a_dataset_on_the_hub(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    name, data = next(iter(HUB_FILES.items()))
+    content = Content(size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    HubFile(id="o/d", revision=REVISION, path=name).fetch(content, tmp_path / "made" / "file")
+    assert [file.name for file in (tmp_path / "made").iterdir()] == ["file"]
+    assert (tmp_path / "made" / "file").read_bytes() == data
+    with pytest.raises(ContentError, match="corrupt or another version"):
+        other = content.model_copy(update={"sha256": "0" * 64})
+        HubFile(id="o/d", revision=REVISION, path=name).fetch(other, tmp_path / "made" / "file")
+    with pytest.raises(ServelabError, match="dataset o/d at"):
+        HubFile(id="o/d", revision=REVISION, path="missing").fetch(content, tmp_path / "other" / "file")
 
 
 def test_a_gguf_file_of_the_hub_with_its_parts(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,17 @@
-"""Pinned files: a file is `<name>.part` until its size and sha256 are checked."""
+"""Pinned files: a file appears when its size and sha256 are checked."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from pydantic import Field
 
 from servelab.assets.model_work import ModelWork
-from servelab.core.errors import Outage, ServelabError
-from servelab.core.files import JsonFile, follows_no_link
+from servelab.core.errors import ServelabError
+from servelab.core.files import JsonFile, replacing
 from servelab.core.identity import file_sha256
 from servelab.core.run_spec import ModelFormat, ModelSource, Strict, WorkloadSpec
 
@@ -36,88 +34,31 @@ def holds(path: Path, content: Content) -> bool:
     return path.is_file() and path.stat().st_size == content.size_bytes and file_sha256(path) == content.sha256
 
 
-class PartFile:
-    """`<destination>.part`, which `finish` checks and renames to its final name.
+def write_pinned(destination: Path, content: Content, blocks: Iterable[bytes]) -> None:
+    """Writes blocks to a file beside `destination`, checks size and sha256, and renames it.
 
-    With `resume` it keeps the bytes of an interrupted download, and `size_bytes` is their number. Leaving the block
-    without `finish` keeps the part for a later attempt. A full or failing disk is an `Outage`.
+    `ContentError` if they are another content; the file that was there then stays. A full or failing disk is an
+    `Outage`.
     """
+    size, digest = 0, hashlib.sha256()
+    with replacing(destination) as temporary:
+        with temporary.open("wb") as file:
+            for block in blocks:
+                size += len(block)
+                if size > content.size_bytes:
+                    raise ContentError(f"{destination}: got more than the pinned {content.size_bytes:,} bytes")
+                digest.update(block)
+                file.write(block)
+        if size < content.size_bytes:
+            raise ContentError(f"{destination}: truncated: {size:,} of {content.size_bytes:,} bytes received")
+        if (found := digest.hexdigest()) != content.sha256:
+            wrong = f"sha256 is {found}, not the pinned {content.sha256}"
+            raise ContentError(f"{destination}: corrupt or another version: {wrong}")
 
-    def __init__(self, destination: Path, content: Content, *, resume: bool = False) -> None:
-        self.destination, self.content = destination, content
-        self.path = destination.with_name(destination.name + ".part")
-        self.size_bytes = 0
-        self._resume = resume
-        self._file: BinaryIO
 
-    def __enter__(self) -> PartFile:
-        with self._outages():
-            self.destination.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "ab+", opener=follows_no_link)
-            kept_bytes = self._file.seek(0, os.SEEK_END)
-            if self._resume and kept_bytes <= self.content.size_bytes:
-                self.size_bytes = kept_bytes
-            else:
-                self.restart()
-            free_bytes = shutil.disk_usage(self.destination.parent).free
-        missing_bytes = self.content.size_bytes - self.size_bytes
-        if free_bytes < missing_bytes:
-            self._file.close()
-            raise Outage(
-                f"{self.destination}: the disk has {free_bytes / 1e6:.0f} MB free, "
-                f"{missing_bytes / 1e6:.0f} MB are needed; free some space and run again"
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._outages():
-            self._file.close()
-
-    def restart(self) -> None:
-        """Discards all bytes written so far."""
-        with self._outages():
-            if self._file.tell() > 0:
-                self._file.truncate(0)
-        self.size_bytes = 0
-
-    def write(self, block: bytes) -> None:
-        """Appends bytes; `ContentError` if the part gets larger than the pinned size."""
-        if self.size_bytes + len(block) > self.content.size_bytes:
-            self.discard()
-            raise ContentError(
-                f"{self.destination}: got more than the pinned {self.content.size_bytes:,} bytes: this is another file"
-            )
-        with self._outages():
-            self._file.write(block)
-            self._file.flush()
-        self.size_bytes += len(block)
-
-    def finish(self) -> None:
-        """Checks size and sha256, then renames the part; removes a part with wrong content (`ContentError`)."""
-        if self.size_bytes < self.content.size_bytes:
-            raise ContentError(
-                f"{self.destination}: truncated: {self.size_bytes:,} of {self.content.size_bytes:,} bytes received"
-            )
-        if (found := file_sha256(self.path)) != self.content.sha256:
-            self.discard()
-            raise ContentError(
-                f"{self.destination}: corrupt or another version: "
-                f"sha256 is {found}, not the pinned {self.content.sha256}"
-            )
-        with self._outages():
-            os.fsync(self._file.fileno())
-            self.path.replace(self.destination)
-
-    def discard(self) -> None:
-        """Removes the part: a later attempt cannot use its bytes."""
-        self.path.unlink(missing_ok=True)
-
-    @contextmanager
-    def _outages(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise Outage(f"cannot write {self.path}: {error.strerror or error}; fix that and run again") from None
+def blocks_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The rest of an open file."""
+    return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
 class StoredModel(JsonFile):

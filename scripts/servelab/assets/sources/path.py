@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from servelab.assets.pinned_file import CHUNK_BYTES, Content, PartFile, holds
+from servelab.assets.pinned_file import Content, blocks_of, holds, write_pinned
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import PathSource
@@ -23,10 +23,8 @@ class PathFile(FileSource):
         if holds(destination, content):
             return
         try:
-            with Path(self.path).open("rb") as file, PartFile(destination, content) as part:
-                for block in iter(lambda: file.read(CHUNK_BYTES), b""):
-                    part.write(block)
-                part.finish()
+            with Path(self.path).open("rb") as file:
+                write_pinned(destination, content, blocks_of(file))
         except OSError as error:
             raise ServelabError(f"{self.path}: {error.strerror}") from None
 
