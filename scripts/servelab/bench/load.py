@@ -26,24 +26,13 @@ from servelab.measure.outcome import failed_requests
 from servelab.measure.session import warmup_plan
 from servelab.metrics.tables import schemas
 
-_PROMPTS_WORDS = """
-time year people way day man thing woman life child world school state family student group country problem hand part
-place case week company system program question work government number night point home water room mother area money
-story fact month lot right study book eye job word business issue side kind head house service friend father power
-hour game line end member law car city community name president team minute idea body information back parent face
-others level office door health person art war history party result change morning reason research girl guy moment air
-teacher force education foot boy age policy music market sense nation plan college interest death experience effect
-use class control care field development role effort rate heart drug show leader light voice wife police mind price
-report decision son view relationship town road arm difference value building action season society tax director
-position player record paper space ground form event official matter center couple site project activity star table
-need court oil situation cost industry figure street image phone data
-"""
+_WORDS_OF_PROMPTS = Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split()
 
 
 def texts(seed: int, lengths: Sequence[int]) -> list[str]:
     """Texts of so many words. Each begins with words of its own, so that none finds its beginning in a cache."""
-    draw, words = generator(seed), _PROMPTS_WORDS.split()
-    return [" ".join(draw.choices(words, k=max(4, length))) for length in lengths]
+    draw = generator(seed)
+    return [" ".join(draw.choices(_WORDS_OF_PROMPTS, k=max(4, length))) for length in lengths]
 
 
 def write_requests(file: Path, measured: Sequence[str], warmup: Sequence[str], output_tokens: int) -> None:

@@ -11,7 +11,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from servelab.core.errors import ConfigError
@@ -19,31 +21,8 @@ from servelab.core.identity import canonical_json
 from servelab.core.run_spec import Strict
 from servelab.machine.devices import Device, DeviceKind
 
-KNOWN = (
-    (r"NVIDIA H100 80GB HBM3", "SXM SXM5"),
-    (r"NVIDIA H100 PCIe", "80GB"),
-    (r"NVIDIA H100 NVL", "94GB PCIe"),
-    (r"NVIDIA H200", "SXM 141GB HBM3e"),
-    (r"NVIDIA H200 NVL", "141GB HBM3e PCIe"),
-    (r"NVIDIA H800", "SXM SXM5 80GB"),
-    (r"NVIDIA H20", "SXM 96GB HBM3"),
-    (r"NVIDIA H20-3e", "SXM 141GB HBM3e"),
-    (r"NVIDIA B200", "SXM 180GB HBM3e"),
-    (r"NVIDIA B300.*", "SXM 288GB HBM3e"),
-    (r"(NVIDIA )?A[18]00-SXM[0-9]?-[48]0GB", "SXM"),
-    (r"NVIDIA L40S?", "48GB"),
-    (r"NVIDIA L4", "24GB"),
-    (r"NVIDIA A10G?", "24GB"),
-    (r"NVIDIA RTX A6000", "48GB"),
-    (r"NVIDIA GeForce RTX [34]090", "24GB"),
-    (r"NVIDIA GeForce RTX 5090", "32GB"),
-    (r"Tesla V100-SXM[23]-(16|32)GB", "SXM"),
-    (r"Tesla T4", "16GB"),
-    (r"(Ascend ?)?910B[1-4]\w*", "910B Atlas A2"),
-    (r"Ascend910", "910C Atlas A3"),  # what `npu-smi info -m` prints on an Atlas A3
-)
-"""Name as the vendor's tool prints it, as a regular expression → words that data sheets add. From published output of
-the tools; only the H100's, 910B3's, 910B4's and A3's are in this project's tests."""
+KNOWN: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+"""Name as the vendor's tool prints it, as a regular expression → words that data sheets add."""
 
 OTHER_PRODUCT = frozenset({"ti", "super", "d", "laptop", "mobile", "max", "ada", "3e", "mig"})
 """Words that make another product: if one is found, it must be in the study's name."""
@@ -127,7 +106,7 @@ def found_name(device: Device) -> str:
 def fits(name: str, found: str, words_of_kind: Sequence[str] = ()) -> bool:
     """Whether a study's name for an accelerator fits a name as found."""
     named, there = _words(name), _words(found)
-    others = next((words for pattern, words in KNOWN if re.fullmatch(pattern, found, re.IGNORECASE)), "")
+    others = next((words for pattern, words in KNOWN.items() if re.fullmatch(pattern, found, re.IGNORECASE)), "")
     implied = there | _words(others) | set(words_of_kind)
     is_general = named <= set(words_of_kind)  # `cpu` is every CPU, whatever its name says besides
     distinct = there & (_PART if is_general else OTHER_PRODUCT) | {word for word in there if _PROFILE.fullmatch(word)}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -147,15 +145,6 @@ def asked_version(tool: Tool, command: list[str], environment: Mapping[str, str]
         reason = done.stderr.strip()[-500:] or f"`{' '.join(command)}` ended with exit code {done.returncode}"
         raise Outage(f"{tool.name} does not print its version: {reason}")
     return lines[-1].strip()
-
-
-@contextmanager
-def build_lock(folder: Path) -> Iterator[None]:
-    """Lets one process at a time build an environment; the next then finds it complete."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def read_environment(path: Path) -> Environment:

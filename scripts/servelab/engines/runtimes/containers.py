@@ -15,6 +15,7 @@ from pydantic import Field
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import lock_sha256
+from servelab.core.result_lock import claim
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
 from servelab.engines.runtimes import (
@@ -24,7 +25,6 @@ from servelab.engines.runtimes import (
     Runtime,
     Tool,
     asked_version,
-    build_lock,
     read_environment,
 )
 from servelab.machine.devices import Device, DeviceKind
@@ -85,7 +85,7 @@ class ContainerRuntime(Runtime):
         """See `Runtime.build`; `ConfigError` if the tool in the image has another version than described."""
         described = read_config(lock, ImageDescription)
         marker = folder / "environment.json"
-        with build_lock(folder):
+        with claim(marker):
             if not marker.exists():
                 self._built(tool, lock, described, folder).write(marker)
         environment = read_environment(marker)

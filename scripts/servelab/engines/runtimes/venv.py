@@ -14,7 +14,8 @@ from pathlib import Path
 
 from servelab.core.errors import Outage
 from servelab.core.identity import lock_sha256
-from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool, asked_version, build_lock, read_environment
+from servelab.core.result_lock import claim
+from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool, asked_version, read_environment
 
 _PYTHON = Path("venv/bin/python")
 
@@ -32,7 +33,7 @@ class Venv(Runtime):
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
         marker = folder / "environment.json"
-        with build_lock(folder):
+        with claim(marker):
             if marker.exists():
                 return read_environment(marker)
             self._install(lock, folder)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from servelab.core.errors import Outage
+from servelab.core.yaml_file import read_shipped
 from servelab.machine.allocations import ALLOCATIONS, Allocation
 from servelab.machine.devices import DEVICES, Device, DeviceKind, ask, named, numbers
 
@@ -208,18 +209,11 @@ _USUAL = re.compile(
     re.IGNORECASE,
 )
 """Reasons of jobs that start by themselves, as other jobs end."""
-_KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("held", ()),  # by someone, for another reason than the site
-    ("account", ("account",)),
-    ("qos", ("qos",)),
-    ("time ?limit|wall", ("most_runtime_min",)),
-    ("mem", ("memory_gb",)),
-    ("feature|constraints", ("constraint", "gres", "cpus", "memory_gb")),
-    ("gres|generic resource", ("gres",)),
-    ("invalid partition|down|inactive|notavail|not available \\(", ("partition",)),
-    ("partitionconfig|partitionnodelimit|node configuration", ("partition", "gres", "cpus", "memory_gb")),
-)
+_FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
+_KEYS: dict[str, list[str]] = _FACTS["keys"]
 """Words of a reason, first match → the keys of a placement that may be wrong."""
+OPTIONS: dict[str, str] = _FACTS["options"]
+"""Snakemake's resource → the option of sbatch with the same unit."""
 _FINAL = re.compile(
     r"\binvalid\b|^Memory required|^More processors requested|time limit",
     re.IGNORECASE,
@@ -238,7 +232,9 @@ def unsatisfied(folder: Path) -> list[QueuedJob]:
 
 def keys_of(reason: str) -> tuple[str, ...]:
     """The keys of a placement that a reason of Slurm is about, the most likely first."""
-    return next((keys for pattern, keys in _KEYS if re.search(pattern, reason, re.IGNORECASE)), ("partition",))
+    return next(
+        (tuple(keys) for words, keys in _KEYS.items() if re.search(words, reason, re.IGNORECASE)), ("partition",)
+    )
 
 
 def is_final(reason: str) -> bool:
@@ -260,18 +256,3 @@ def refusal(request: Mapping[str, str | int]) -> str | None:
         return None
     said = re.search(r"(?:allocation failure|error): (.*)\s*\Z", done.stderr)
     return said[1].strip() if done.returncode and said else None
-
-
-OPTIONS = {
-    "slurm_partition": "partition",
-    "gres": "gres",
-    "constraint": "constraint",
-    "slurm_account": "account",
-    "qos": "qos",
-    "cpus_per_task": "cpus-per-task",
-    "mem_mb": "mem",
-    "runtime": "time",
-    "nodes": "nodes",
-    "tasks": "ntasks",
-}
-"""Snakemake's resource → the option of sbatch with the same unit."""
