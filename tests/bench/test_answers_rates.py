@@ -15,7 +15,7 @@ import pytest
 from harness import publish
 
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison
-from servelab.answers.instruments import Tasks
+from servelab.answers.instruments import tasks
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer
 
@@ -56,7 +56,7 @@ def _verdict(questions: int, lost: int, gained: int) -> str | None:
     keys, most = list(right), round(RIGHT * questions)
     baseline = {key: (right if number < most else wrong)[key] for number, key in enumerate(keys)}
     candidate = baseline | {key: wrong[key] for key in keys[:lost]} | {key: right[key] for key in keys[::-1][:gained]}
-    found = Tasks().find(Comparison(keys, baseline, candidate, Allowed()))
+    found = tasks(Comparison(keys, baseline, candidate, Allowed()))
     assert found is not None
     return found.verdict
 

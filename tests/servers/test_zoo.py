@@ -11,7 +11,6 @@ from servers.quirks import HOSTILE, QUIRKS, SCRIPTS, TOKENS
 from servers.stub_server import FIRST_TOKEN_S, GAP_S, TEMPLATE_TOKENS, StubServer
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab.measure.load.records import ERRORS
 from servelab.measure.load.sender import send_load
 from servelab.metrics.definitions.load import tpot_ms
 from servelab.metrics.tables.io import record_array
@@ -19,6 +18,12 @@ from servelab.metrics.tables.io import record_array
 CLOCKS_S = 0.002
 """Between the server's clock and the kernel's stamps."""
 SUCCESSES = [name for name, quirk in QUIRKS.items() if quirk.error is None]
+ERRORS = {
+    *("connect_failed", "closed_early", "broken_http", "too_long", "http_error", "server_error", "broken_event"),
+    *("no_stream", "no_done", "no_usage", "output_length", "request_timeout", "round_timeout"),
+    *("turn_before", "saturated"),
+}
+"""First words of a failed request."""
 
 
 def sent(tmp_path, url, prompts, **settings):

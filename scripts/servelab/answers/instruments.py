@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from servelab.answers.comparison import (
     CANNOT_TELL,
@@ -26,64 +25,49 @@ from servelab.answers.comparison import (
 )
 from servelab.answers.question import Answer
 
-
-class Instrument(Protocol):
-    """One way to compare."""
-
-    name: str
-
-    def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """Its findings; None if the answers have nothing for it."""
-
-
 LEAST_RIGHT_PERCENT = 20.0
 """Where the baseline has fewer right there is too little to lose for `same`."""
 
 
-class Tasks:
-    """Right answers to graded questions."""
-
-    name = "tasks"
-
-    def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """See `Instrument.find`. A missing answer is not right; an answer without a grade leaves the loss unknown."""
-        graded = [key for key in comparison.questions if comparison.baseline[key].correct is not None]
-        if not graded:
-            return None
-        ungraded = [key for key in graded if key in comparison.candidate and comparison.candidate[key].correct is None]
-        if ungraded:
-            why = f"the candidate's answer to {ungraded[0]} has no grade, and the baseline's has one"
-            return InstrumentFinding(instrument=self.name, verdict=CANNOT_TELL, why=why)
-        right = {key for key in graded if comparison.baseline[key].correct}
-        kept = {key for key in graded if key in comparison.candidate and comparison.candidate[key].correct}
-        lost, gained, total = len(right - kept), len(kept - right), len(graded)
-        shown = paired_difference(lost, gained, total)
-        decides = paired_difference(lost, gained, total, comparison.confidence)
-        p = mcnemar_p(lost, gained)
-        accuracy = share_interval(len(right), total)
-        floor = _floor_loss(comparison, graded, right)
-        limit = comparison.allowed.task_loss_points
-        smallest = limit + 100 * (decides.value - decides.low)
-        verdict, reason = _judge_loss(decides, p, 1 - comparison.confidence, limit, 100 * accuracy.value)
-        figures = [
-            accuracy.figure(self.name, "baseline_accuracy", total),
-            share_interval(len(kept), total).figure(self.name, "candidate_accuracy", total),
-            shown.figure(self.name, "loss", total, unit="points", floor=floor, allowed=limit),
-            Figure(instrument=self.name, name="mcnemar_p", unit="probability", value=p, questions=total),
-        ]
-        found = (
-            f"right answers {100 * accuracy.value:.1f} % with the baseline, {100 * len(kept) / total:.1f} % with the "
-            f"candidate, of {total:,} questions: {lost} lost, {gained} gained, a loss of {100 * shown.value:.1f} "
-            f"points (95 % interval {100 * shown.low:.1f} to {100 * shown.high:.1f}), {limit:g} allowed"
-        )
-        return InstrumentFinding(
-            instrument=self.name,
-            verdict=verdict,
-            why=f"{reason}: {found}",
-            smallest_loss=smallest,
-            loss_unit="points",
-            figures=figures,
-        )
+def tasks(comparison: Comparison) -> InstrumentFinding | None:
+    """Right answers to graded questions: a missing one is not right; without a grade the loss is not known."""
+    graded = [key for key in comparison.questions if comparison.baseline[key].correct is not None]
+    if not graded:
+        return None
+    ungraded = [key for key in graded if key in comparison.candidate and comparison.candidate[key].correct is None]
+    if ungraded:
+        why = f"the candidate's answer to {ungraded[0]} has no grade, and the baseline's has one"
+        return InstrumentFinding(instrument="tasks", verdict=CANNOT_TELL, why=why)
+    right = {key for key in graded if comparison.baseline[key].correct}
+    kept = {key for key in graded if key in comparison.candidate and comparison.candidate[key].correct}
+    lost, gained, total = len(right - kept), len(kept - right), len(graded)
+    shown = paired_difference(lost, gained, total)
+    decides = paired_difference(lost, gained, total, comparison.confidence)
+    p = mcnemar_p(lost, gained)
+    accuracy = share_interval(len(right), total)
+    floor = _floor_loss(comparison, graded, right)
+    limit = comparison.allowed.task_loss_points
+    smallest = limit + 100 * (decides.value - decides.low)
+    verdict, reason = _judge_loss(decides, p, 1 - comparison.confidence, limit, 100 * accuracy.value)
+    figures = [
+        accuracy.figure("tasks", "baseline_accuracy", total),
+        share_interval(len(kept), total).figure("tasks", "candidate_accuracy", total),
+        shown.figure("tasks", "loss", total, unit="points", floor=floor, allowed=limit),
+        Figure(instrument="tasks", name="mcnemar_p", unit="probability", value=p, questions=total),
+    ]
+    found = (
+        f"right answers {100 * accuracy.value:.1f} % with the baseline, {100 * len(kept) / total:.1f} % with the "
+        f"candidate, of {total:,} questions: {lost} lost, {gained} gained, a loss of {100 * shown.value:.1f} "
+        f"points (95 % interval {100 * shown.low:.1f} to {100 * shown.high:.1f}), {limit:g} allowed"
+    )
+    return InstrumentFinding(
+        instrument="tasks",
+        verdict=verdict,
+        why=f"{reason}: {found}",
+        smallest_loss=smallest,
+        loss_unit="points",
+        figures=figures,
+    )
 
 
 def _judge_loss(loss: PairedShare, p: float, error: float, limit: float, accuracy_percent: float) -> tuple[str, str]:
@@ -106,47 +90,37 @@ def _floor_loss(comparison: Comparison, graded: list[str], right: set[str]) -> f
     return 100 * (len(right) - kept) / len(graded)
 
 
-class Missing:
+def missing(comparison: Comparison) -> InstrumentFinding | None:
     """Answers that are not there."""
-
-    name = "missing"
-
-    def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """See `Instrument.find`."""
-        total = len(comparison.questions)
-        missing = [key for key in comparison.questions if key not in comparison.candidate]
-        share = paired_difference(len(missing), 0, total)
-        decides = paired_difference(len(missing), 0, total, comparison.confidence)
-        limit = comparison.allowed.task_loss_points
-        other = comparison.floor
-        floor = None if other is None else 100 * sum(key not in other for key in comparison.questions) / total
-        beyond = 100 * decides.low > limit and mcnemar_p(len(missing), 0) <= 1 - comparison.confidence
-        why = f"{len(missing):,} of {total:,} answers are missing ({100 * share.value:.1f} %, {limit:g} % allowed)"
-        figure = share._replace(low=max(0.0, share.low)).figure(self.name, "missing", total, floor=floor, allowed=limit)
-        return InstrumentFinding(instrument=self.name, verdict=CHANGES if beyond else None, why=why, figures=[figure])
+    total = len(comparison.questions)
+    lost = [key for key in comparison.questions if key not in comparison.candidate]
+    share = paired_difference(len(lost), 0, total)
+    decides = paired_difference(len(lost), 0, total, comparison.confidence)
+    limit = comparison.allowed.task_loss_points
+    other = comparison.floor
+    floor = None if other is None else 100 * sum(key not in other for key in comparison.questions) / total
+    beyond = 100 * decides.low > limit and mcnemar_p(len(lost), 0) <= 1 - comparison.confidence
+    why = f"{len(lost):,} of {total:,} answers are missing ({100 * share.value:.1f} %, {limit:g} % allowed)"
+    figure = share._replace(low=max(0.0, share.low)).figure("missing", "missing", total, floor=floor, allowed=limit)
+    return InstrumentFinding(instrument="missing", verdict=CHANGES if beyond else None, why=why, figures=[figure])
 
 
-class Agreement:
-    """Equal answers."""
-
-    name = "agreement"
-
-    def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """See `Instrument.find`. A missing answer is not equal to any."""
-        total = len(comparison.questions)
-        equal = _equal(comparison, comparison.candidate)
-        other = None if comparison.floor is None else _equal(comparison, comparison.floor)
-        share = share_interval(len(equal), total)
-        floor = None if other is None else 100 * len(other) / total
-        found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
-        found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
-        return InstrumentFinding(
-            instrument=self.name,
-            verdict=None,
-            why=f"reported: {found}",
-            figures=[share.figure(self.name, "equal_answers", total, floor=floor)],
-            warning=_warning(equal, other, total) if comparison.expect_same else None,
-        )
+def agreement(comparison: Comparison) -> InstrumentFinding | None:
+    """Equal answers. A missing answer is not equal to any."""
+    total = len(comparison.questions)
+    equal = _equal(comparison, comparison.candidate)
+    other = None if comparison.floor is None else _equal(comparison, comparison.floor)
+    share = share_interval(len(equal), total)
+    floor = None if other is None else 100 * len(other) / total
+    found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
+    found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
+    return InstrumentFinding(
+        instrument="agreement",
+        verdict=None,
+        why=f"reported: {found}",
+        figures=[share.figure("agreement", "equal_answers", total, floor=floor)],
+        warning=_warning(equal, other, total) if comparison.expect_same else None,
+    )
 
 
 def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> set[str]:
@@ -168,4 +142,5 @@ def _warning(equal: set[str], other: set[str] | None, total: int) -> str | None:
     )
 
 
-INSTRUMENTS: tuple[Instrument, ...] = (Agreement(), Missing(), Tasks())
+INSTRUMENTS = (agreement, missing, tasks)
+"""Each returns its findings; None if the answers have nothing for it."""

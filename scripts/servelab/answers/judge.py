@@ -86,9 +86,9 @@ def _against_all(
             expect_same=expect_same,
         )
         for instrument in INSTRUMENTS:
-            finding = instrument.find(comparison)
+            finding = instrument(comparison)
             if finding is not None:
-                found.setdefault(instrument.name, []).append(finding)
+                found.setdefault(finding.instrument, []).append(finding)
     return [_of_all(findings) for findings in found.values()]
 
 

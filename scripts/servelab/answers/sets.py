@@ -61,14 +61,7 @@ MOST = 4000
 EMBEDDED_TOKENS = 16
 EXAMPLES = 3
 
-_WORDS = """
-apple bread chair dance eagle field glass heart island juice kitten lemon market night ocean paper queen river stone
-table uncle village water yellow zebra butter candle doctor engine flower garden hammer insect jacket kettle ladder
-mirror needle orange pencil rabbit school ticket valley window anchor basket camera desert finger guitar honey jungle
-knife letter monkey number parrot pocket rocket silver summer tiger tower train turtle violin wagon winter wolf bridge
-castle dragon feather forest hotel lamp moon mountain music picture planet road ship snow spoon storm street sugar sun
-tree wall wind wood worm yard
-"""
+_WORDS = Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split()
 _ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 Pair = tuple[str, str]
@@ -76,7 +69,7 @@ Pair = tuple[str, str]
 
 
 def _words(rng: random.Random, count: int) -> str:
-    return " ".join(rng.sample(_WORDS.split(), count))
+    return " ".join(rng.sample(_WORDS, count))
 
 
 KINDS = ("addition", "subtraction", "copying", "counting", "first-word", "last-word", "first-letter", "digits")

@@ -13,20 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 _WIDEST = 120
 """Characters of a log line that are shown."""
 _TAIL_BYTES = 16384
 """How much of a log is read for its last line."""
 
-_CHATTER = (
-    *("Assuming unrestricted shared filesystem", "Building DAG of jobs", "Conda environments: ignored", "Execute "),
-    *("DAG of jobs will be updated", "Select jobs to execute", "Touching output file", "Using profile", "Reasons:"),
-    *("Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
-    *("Rules claiming more threads", "--keep-incomplete mode is set", "This was a dry-run", "SLURM run ID"),
-    *("No account was given", "No SLURM account given", "Guessed SLURM account", "Unable to guess SLURM account"),
-    *("The run involves checkpoint jobs", "No job memory information", "Trying to restart job"),
-    "Cleaning up SLURM log files",
-)
+_CHATTER: tuple[str, ...] = tuple(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()))
 """How Snakemake's lines begin that no user of Servelab acts on."""
 _TOO_LATE = "the allocation ends in"
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")

@@ -7,39 +7,7 @@ from pathlib import Path
 
 from servelab.engines.balancers import BALANCERS, Balancer
 
-_CONFIGURATION = """\
-daemon off;
-pid nginx.pid;
-error_log stderr;
-worker_processes auto;
-worker_rlimit_nofile 65536;
-events {{ worker_connections 16384; }}
-http {{
-  access_log off;
-  client_body_temp_path body;
-  proxy_temp_path proxy;
-  fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi;
-  scgi_temp_path scgi;
-  upstream servers {{
-    zone servers 256k;
-    least_conn;
-{servers}
-  }}
-  server {{
-    listen 127.0.0.1:{port} backlog=16384;
-    client_max_body_size 0;
-    client_body_buffer_size 16m;
-    location / {{
-      proxy_pass http://servers;
-      proxy_http_version 1.1;
-      proxy_buffering off;
-      proxy_next_upstream off;
-      proxy_read_timeout 1d;
-    }}
-  }}
-}}
-"""
+_CONFIGURATION = Path(__file__).with_suffix(".conf").read_text(encoding="utf-8")
 """Tokens are passed on as they come, and a failed request is not sent again: its failure is the configuration's."""
 
 

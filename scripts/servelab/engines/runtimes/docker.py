@@ -33,17 +33,7 @@ from servelab.engines.runtimes.containers import (
 from servelab.machine.devices import DeviceKind
 
 _HOLDER = Path(__file__).with_name("container_holder.py")
-_GUARD = """\
-exec 3<&0
-"$@" 3<&- &
-server=$!
-trap 'exit 129' USR1
-trap 'kill -TERM "$server"; (sleep 8; kill -USR1 $$) &' TERM INT HUP
-(while read -r _ <&3; do :; done; kill -USR1 $$) &
-exec 3<&-
-while wait "$server"; code=$?; kill -0 "$server" 2>/dev/null; do :; done
-exit "$code"
-"""
+_GUARD = Path(__file__).with_name("guard.sh").read_text(encoding="utf-8")
 """Runs a command, as process 1, until it ends or standard input closes. After SIGTERM the command has 8 s, less than
 the warden's 10 s, so that the container is gone before the client is killed."""
 

@@ -153,25 +153,6 @@ def _count(value: Any) -> int:
     return value
 
 
-ERRORS = {
-    "connect_failed": "No connection could be made.",
-    "closed_early": "The connection ended before the answer did.",
-    "broken_http": "The answer is not HTTP.",
-    "too_long": "The answer is several times as long as one of the tokens asked for; the rest was not read.",
-    "http_error": "A status other than 200; the server's message follows.",
-    "server_error": "An error event within the stream; its message follows.",
-    "broken_event": "An event that is not what the OpenAI API defines.",
-    "no_stream": "The answer is no stream of events; what it is follows.",
-    "no_done": "The answer ended without `[DONE]`, or else a finish reason and usage.",
-    "no_usage": "The server sent no usage, so the output length cannot be checked.",
-    "output_length": "The output has another length than the client asked for.",
-    "request_timeout": "Unfinished after the plan's `request_timeout_s`.",
-    "round_timeout": "Unfinished, or not yet sent, after the plan's `timeout_s`.",
-    "turn_before": "Not sent, because the turn before it in its conversation failed.",
-    "saturated": "Unfinished, or not yet sent, when `saturation_in_flight` ended the round.",
-}
-"""First word of a record's `error`, before a colon → its meaning."""
-
 Record = dict[str, Any]
 """A request's row of `schemas.RUN_REQUESTS`, with `position` among the plan's requests, `text` of a kept answer, and
 `is_counted` if its tokens were counted here, as the server sent no usage."""
