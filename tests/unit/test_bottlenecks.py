@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from servelab.report.bottlenecks import counters_of, limited_by
+from servelab.report.bottlenecks import counters_of, counters_text, limited_by
 
 BUSY = {"gpu_utilization_percent": [97, 99], "requests_waiting": [0, 0], "kv_cache_usage_fraction": [0.4, 0.5]}
 LONG = {"ttft_ms": 900.0, "e2el_ms": 9000.0}
@@ -30,4 +30,4 @@ def test_what_limits_a_run_is_named(cause):
     found = counters_of("r", pd.DataFrame(rows + others), {("r", name): value for name, value in means.items()})
     assert limited_by(found).partition(":")[0] == cause
     if cause == "KV cache full":
-        assert found.preempted == 14 and "KV cache up to 99.0 %" in found.text
+        assert found["preempted"] == 14 and "KV cache up to 99.0 %" in counters_text(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -52,18 +52,17 @@ def docker_form(study: StudySummary, recommended: Recommended, image: str) -> st
     count = recommended.configuration.accelerators
     needs = DEVICES.get(study.hardware.device).passthrough(_devices(study, count))
     variables, (program, *arguments) = _split(recommended.command)
-    return _continued(
-        [
-            ["docker", "run", "--rm", "--network", "host", "--ipc", "host"],
-            needs.flags.get("docker", ()),
-            [part for node in needs.nodes for part in ("--device", node)],
-            *(["--volume", f"{path}:{path}:ro"] for path in needs.mounts),
-            ["--volume", _Expanded('"$HOME/.cache/huggingface:/root/.cache/huggingface"')],
-            *(["--env", f"{name}={value}"] for name, value in variables.items()),
-            ["--entrypoint", program, image],
-            arguments,
-        ]
-    )
+    lines = [
+        "docker run --rm --network host --ipc host",
+        shlex.join(needs.flags.get("docker", ())),
+        " ".join(shlex.join(["--device", node]) for node in needs.nodes),
+        *(shlex.join(["--volume", f"{path}:{path}:ro"]) for path in needs.mounts),
+        '--volume "$HOME/.cache/huggingface:/root/.cache/huggingface"',
+        *(shlex.join(["--env", f"{name}={value}"]) for name, value in variables.items()),
+        shlex.join(["--entrypoint", program, image]),
+        shlex.join(arguments),
+    ]
+    return " \\\n  ".join(filter(None, lines))
 
 
 def slurm_form(study: StudySummary, recommended: Recommended, image: str | None) -> str:
@@ -86,22 +85,12 @@ def slurm_form(study: StudySummary, recommended: Recommended, image: str | None)
         needs = " ".join(f"{recommended.engine} {recommended.engine_version}".split())
         lines.append(f"# Submit it from an environment that has {needs}.")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    return "\n".join([*lines, _continued([start, words])])
+    return "\n".join([*lines, f"{shlex.join(start)} \\\n  {shlex.join(words)}"])
 
 
 def _devices(study: StudySummary, count: int) -> list[Device]:
     """The first devices of a machine, by their index."""
     return [Device(index=str(index), key=str(index), name=study.hardware.device) for index in range(count)]
-
-
-class _Expanded(str):
-    """A word that a shell expands: it is written without quotes."""
-
-
-def _continued(groups: Iterable[Sequence[str]]) -> str:
-    """A shell command over several lines, a group of words on each, quoted where needed."""
-    lines = [[word if isinstance(word, _Expanded) else shlex.quote(word) for word in group] for group in groups]
-    return " \\\n  ".join(" ".join(words) for words in lines if words)
 
 
 def _split(command: str) -> tuple[dict[str, str], list[str]]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, mark, metric_label
 from servelab.metrics.definitions import METRICS
-from servelab.report.bottlenecks import RunCounters, counters_of, limited_by
+from servelab.report.bottlenecks import Counters, counters_of, counters_text, limited_by
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.recommended import Recommended
@@ -149,7 +149,7 @@ def _not_compared(sides: pd.DataFrame, metric: str, measured: ShownMeasurement) 
 
 def limits_by_side(
     study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame, series: pd.DataFrame
-) -> dict[str, RunCounters]:
+) -> dict[str, Counters]:
     """The counters of each side's first run on the workload that decides, from rows of schemas.DEVICE_SERIES."""
     rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == study.objective.on)]
     means = _means(metrics)
@@ -163,7 +163,7 @@ def sides_table(
     study: StudySummary,
     table: pd.DataFrame,
     metrics: pd.DataFrame,
-    counters: Mapping[str, RunCounters] = MappingProxyType({}),
+    counters: Mapping[str, Counters] = MappingProxyType({}),
 ) -> Table:
     """The facts that explain the figures of baseline and winner: a row for each.
 
@@ -172,7 +172,7 @@ def sides_table(
     """
     means = _means(metrics)
     found: list[tuple[str, str, list[str]]] = []
-    for name, words in (("Limited by", limited_by), ("Counters", lambda of_side: of_side.text)):
+    for name, words in (("Limited by", limited_by), ("Counters", counters_text)):
         texts = [words(counters[side]) if side in counters else "" for side in SIDES]
         found.append((name, study.objective.on, texts))
     for workload in sorted(study.workloads, key=lambda name: name != study.objective.on):

@@ -14,7 +14,7 @@ from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of
-from servelab.report.bottlenecks import RunCounters, limited_by
+from servelab.report.bottlenecks import Counters, limited_by
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.claims_section import audit_section
 from servelab.report.comparison_section import (
@@ -155,7 +155,7 @@ def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) 
     return {title: text for title, text in warnings.items() if text}
 
 
-def _why(counters: Mapping[str, RunCounters]) -> str:
+def _why(counters: Mapping[str, Counters]) -> str:
     """The bottleneck of each side, if they differ; empty if they do not, or one is not known."""
     found = {side: limited_by(each) for side, each in counters.items()}
     kinds = {text.partition(":")[0] for text in found.values()}
