@@ -51,9 +51,8 @@ class InstrumentFinding(JsonPart):
     verdict: str | None = Field(description="`same`, `changes answers`, `cannot tell`; null if it only reports.")
     why: str = Field(description="Reason for the verdict, with the figures.")
     smallest_loss: FiniteOrNull = Field(
-        None, description="Smallest loss that would have been seen, in `loss_unit`; null if there is none."
+        None, description="Smallest loss that would have been seen, in points; null if there is none."
     )
-    loss_unit: str = Field("", description="Unit of the smallest loss.")
     figures: list[Figure] = Field([], description="Its figures.")
     warning: str | None = Field(None, description="A difference that was not expected; null if there is none.")
 

@@ -65,7 +65,6 @@ def tasks(comparison: Comparison) -> InstrumentFinding | None:
         verdict=verdict,
         why=f"{reason}: {found}",
         smallest_loss=smallest,
-        loss_unit="points",
         figures=figures,
     )
 

@@ -67,11 +67,6 @@ class Replicas:
         return [f"http://{_HOST}:{self._port.ports[0]}"] if self._port else [url for url, _ in self.serving]
 
     @property
-    def base_url(self) -> str:
-        """The first of them."""
-        return self.base_urls[0]
-
-    @property
     def logs_from(self) -> dict[Path, int]:
         """See `Server.logs_from`; all of the balancer's log, which is short."""
         logs = {log: start for server in self.replicas for log, start in server.logs_from.items()}
@@ -188,7 +183,7 @@ class Replicas:
                 log=self._log,
                 keep_open=self._port.descriptors,
             )
-        url = f"{self.base_url}{self._balancer.ready_path or self._engine.ready_path}"
+        url = f"{self.base_urls[0]}{self._balancer.ready_path or self._engine.ready_path}"
         deadline = time.monotonic() + _READY_S
         while (answer := ask("GET", url, _ANSWER_S)) is None or answer.status != HTTPStatus.OK:
             if self._front.poll() is not None or time.monotonic() > deadline:

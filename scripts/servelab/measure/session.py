@@ -269,9 +269,10 @@ class Session:
 
     def _plan(self, inputs: RunInputs, number: int) -> LoadPlan:
         protocol, parameters = inputs.spec.protocol, inputs.spec.workload.parameters
+        first_url, *more_urls = self.server.base_urls
         return LoadPlan(
-            base_url=self.server.base_url,
-            more_urls=self.server.base_urls[1:],
+            base_url=first_url,
+            more_urls=tuple(more_urls),
             balancer=inputs.spec.served.balancer.name if inputs.spec.served.balancer else ROUND_ROBIN,
             **self.server.reach,
             endpoint=parameters["endpoint"],
