@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from test_readers import SAMPLES, figures
 
 from servelab.recorded.readers import Block, scan_file
 
-SAMPLES = Path(__file__).parents[1] / "data/readers"
 CONSOLE = (SAMPLES / "vllm-0.32.txt").read_text(encoding="utf-8")
 CONSOLE = CONSOLE[CONSOLE.index("============ Serving") :]
 LINES = CONSOLE.splitlines()
@@ -30,10 +30,6 @@ def only(text: str, folder: Path) -> Block:
     (block,) = scan_file(log)
     assert isinstance(block, Block), block
     return block
-
-
-def figures(block: Block) -> dict[str, float | None]:
-    return {f"{figure.metric} {figure.statistic}": figure.value for figure in block.figures}
 
 
 STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
