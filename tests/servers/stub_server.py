@@ -71,9 +71,9 @@ def chunk(data: bytes) -> bytes:
     return type(data)(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-def stream(pieces: Iterable[bytes], gap_s: float = GAP_S, head: bytes = HEAD) -> Script:
+def stream(pieces: Iterable[bytes], gap_s: float = GAP_S) -> Script:
     """Pieces of an answer in chunks of their own."""
-    return [head, FIRST_TOKEN_S, *(step for each in pieces for step in (chunk(each), gap_s)), END]
+    return [HEAD, FIRST_TOKEN_S, *(step for each in pieces for step in (chunk(each), gap_s)), END]
 
 
 def status(number: int, text: str, head: str = "") -> Script:
@@ -120,8 +120,7 @@ class StubServer:
         if named:
             return says["quirks"][max(named, key=len)](body)
         gone = {usage(body)} if says.get("usage") is False else set()
-        head = HEAD[:-2] + b"Connection: close\r\n\r\n"
-        return stream([each for each in events(body) if each not in gone], says.get("gap_s", GAP_S), head)
+        return stream([each for each in events(body) if each not in gone], says.get("gap_s", GAP_S))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1

@@ -53,20 +53,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"conversations": [turn("human", 4, 0), turn("gpt", 8, 5)]},
         {"conversations": [turn("gpt", 9, 207), turn("human", 6, 208), turn("gpt", 7, 0)]},
     ]
-    folder = tmp_path_factory.mktemp("dataset")
-    file = folder / "source.json"
-    file.write_text(json.dumps(records))
-    entry = Dataset.model_validate(
-        {
-            "title": "T",
-            "file": "d.json",
-            "license": "x",
-            "size_bytes": file.stat().st_size,
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-            "sources": [{"kind": "path", "path": str(file)}],
-        }
-    )
-    return fetch_dataset("d", entry, folder / "stored")
+    return store(tmp_path_factory.mktemp("dataset"), "d.json", json.dumps(records))
 
 
 TRACE = [
