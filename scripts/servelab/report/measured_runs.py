@@ -168,18 +168,12 @@ def _machines(manifests: Mapping[str, RunManifest]) -> Table:
 
 
 def _of_the_shell(shells: Sequence[ManifestShell]) -> dict[str, str]:
-    """Variables of the shell that the site passed to servers, and those that did not reach them, with their runs."""
+    """Variables of the shell that the site passed to servers, and those that did not reach them, of any run."""
     named = {
-        "Variables of the shell, passed by the site": Counter(name for shell in shells for name in shell.passed),
-        "Variables of the shell that no server got": Counter(name for shell in shells for name in shell.kept_out),
+        "Variables of the shell, passed by the site": {name for shell in shells for name in shell.passed},
+        "Variables of the shell that no server got": {name for shell in shells for name in shell.kept_out},
     }
-    return {
-        what: ", ".join(
-            name if count == len(shells) else f"{name} ({count} of {len(shells)} runs)"
-            for name, count in sorted(counts.items())
-        )
-        for what, counts in named.items()
-    }
+    return {what: ", ".join(sorted(names)) for what, names in named.items()}
 
 
 def _format(spec: RunSpec) -> str:

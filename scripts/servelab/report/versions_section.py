@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -88,9 +89,7 @@ def _mark(row: Mapping[Any, Any], *sides: str) -> str:
 
 def _change(row: Mapping[Any, Any]) -> Cell:
     cell = change_cell(dict(row), None, bool(row["higher_is_better"]))
-    return Cell(
-        cell.text, note=cell.note, is_good=cell.is_good, mark=_mark(row, "before", "after"), mark_why=str(row["why"])
-    )
+    return replace(cell, mark=_mark(row, "before", "after"), mark_why=str(row["why"]))
 
 
 def _answers(study: StudySummary, answers: pd.DataFrame) -> Table:
