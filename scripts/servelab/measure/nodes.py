@@ -151,11 +151,6 @@ class Nodes:
     interface: str
     others: Sequence[OtherNode]
 
-    def span(self, port: int) -> Span:
-        """The first node's place."""
-        addresses = (self.address, *(other.address for other in self.others))
-        return Span(addresses, port=port, interface=self.interface)
-
 
 @contextlib.contextmanager
 def other_nodes(allocation: Allocation, nodes: int, wanted: WantedDevices, count: int) -> Iterator[Nodes | None]:
@@ -221,7 +216,7 @@ class NodeParts:
 
     def span(self, port: int) -> Span:
         """The first node's place in a server that is about to start, whose parts meet on its port `port`."""
-        return self._nodes.span(port)
+        return Span(self.addresses, port=port, interface=self._nodes.interface)
 
     def start(self, serve: Serve, variables: Mapping[str, str]) -> None:
         """Starts the parts of the server that `serve` starts here; `variables` are those of shell and study."""

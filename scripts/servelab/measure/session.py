@@ -119,7 +119,8 @@ class Session:
         self.log.touch()
         self.server: Server | VisitedServer | Replicas
         if self._engine.already_runs:
-            self.server = self._visited(inputs)
+            address = self._engine.address(inputs.spec.arguments)
+            self.server = VisitedServer(address, inputs.served_name, self.log)
         elif (served := inputs.spec.served.balancer) is None:
             self.server = self._own(inputs, startup_timeout_s, leased, folder, self.log)
         else:
@@ -129,9 +130,6 @@ class Session:
             ]
             balancer = BALANCERS.get(served.name)
             self.server = Replicas(servers, balancer, self._engine, folder, leased.client_cpus)
-
-    def _visited(self, inputs: RunInputs) -> VisitedServer:
-        return VisitedServer(self._engine.address(inputs.spec.arguments), inputs.served_name, self.log)
 
     def _log_of(self, number: int) -> Path:
         """The log of one of several servers."""
