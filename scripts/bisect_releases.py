@@ -12,7 +12,6 @@ from packaging.version import InvalidVersion, Version
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.engines import locking
-from servelab.metrics.definitions import METRICS
 from servelab.search.bisect import (
     STUDIES,
     Bisection,
@@ -78,7 +77,7 @@ def main(arguments: argparse.Namespace) -> None:
         found = bisect(
             releases,
             measured,
-            higher_is_better=bool(METRICS.get(metric).higher_is_better),
+            sign=project.study.objective.sign,
             within_percent=arguments.within,
             most_pairs=arguments.pairs,
             tell=lambda step: print(line_of(step, metric), flush=True),

@@ -16,12 +16,11 @@ import bisect_releases
 from servelab.cli.checkout import COMMAND
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT
-from servelab.metrics.definitions import METRICS
 from servelab.report.compare.conditions import EXIT_CODES, Word
 from servelab.search.bisect import FIRST_PAIRS, STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
 from servelab.search.planning import effective_changes, shown
 from servelab.search.project import load_project
-from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release, word_for
+from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release
 from servelab.study.project import Project
 
 WORST_FIRST: Sequence[Word] = ("worse", "cannot tell", "same", "better")
@@ -54,8 +53,8 @@ def main(arguments: argparse.Namespace) -> None:
     entry, engine = study.engines[alias], project.engine(alias)
     if arguments.watch:
         command = [sys.executable, str(CHECKOUT / COMMAND), "upgrade"]  # cron's PATH has no servelab
-        words = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
-        print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(words)}")
+        line = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
+        print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(line)}")
         return
     if arguments.pairs < FIRST_PAIRS:
         raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or nothing can be told apart")
@@ -69,8 +68,8 @@ def main(arguments: argparse.Namespace) -> None:
         raise ServelabError(str(why)) from None
     locks = {entry.version: project.lock(alias), version: new_lock}
     served = served_by(project, alias, Path("results/studies") / arguments.study)
-    metric, on = METRICS.get(study.objective.metric), study.objective.on
-    print(f"{alias} {entry.version} → {version}, {' and '.join(served)}, {metric.name} on {on}: ", end="")
+    print(f"{alias} {entry.version} → {version}, {' and '.join(served)}, ", end="")
+    print(f"{study.objective.metric} on {study.objective.on}: ", end="")
     print(cost_text(project, served, arguments.pairs, Path("results/runs")), flush=True)
     if not arguments.yes:
         if not sys.stdin.isatty():
@@ -102,13 +101,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _compare(name: str, starts: ReleaseStarts, project: Project, versions: tuple[str, str], most_pairs: int) -> Word:
     objective = project.study.objective
-    higher_is_better = bool(METRICS.get(objective.metric).higher_is_better)
     try:
         starts.prepare(versions[0])
         step = InterleavedPairs(starts, most_pairs).compare(*versions, objective.margin_percent)
     except Skipped as why:
         print(f"{name}: cannot tell: {why}", flush=True)
         return "cannot tell"
-    word = word_for(step, higher_is_better=higher_is_better, margin_percent=objective.margin_percent)
+    word = step.word(objective)
     print(f"{name}: {word}: {bisect_releases.line_of(step, objective.metric)}", flush=True)
     return word

@@ -39,15 +39,15 @@ class Planted:
         return ReleaseStart(value, began, began + timedelta(minutes=1))
 
 
-def search(planted, most_pairs=10, higher_is_better=True):
-    return bisect(RELEASES, planted, higher_is_better=higher_is_better, within_percent=2, most_pairs=most_pairs)
+def search(planted, most_pairs=10, sign=1):
+    return bisect(RELEASES, planted, sign=sign, within_percent=2, most_pairs=most_pairs)
 
 
 @pytest.mark.parametrize("guilty", range(1, 8))
 @pytest.mark.parametrize("rises", [False, True], ids=["rate", "latency"])
 def test_the_guilty_release_is_named_with_its_evidence(guilty, rises):
     planted = Planted(guilty, 20, 1, seed=guilty, metric_rises=rises)
-    found = search(planted, higher_is_better=not rises)
+    found = search(planted, sign=-1 if rises else 1)
     assert (found.guilty, found.last_good) == (RELEASES[guilty], RELEASES[guilty - 1])
     assert (found.evidence.old, found.evidence.new) == (RELEASES[guilty - 1], RELEASES[guilty])
     assert found.evidence.change.value == pytest.approx(20 if rises else -20, abs=3)

@@ -128,18 +128,9 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
     assert json.loads(done.stdout.splitlines()[0])["file"].endswith(f"logs/{log}")
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["co"], {"plain,compare"}),
-        (["run", "cpu-s"], {"plain,cpu-smollm2"}),
-        (["verify", "x"], {"file,"}),
-    ],
-)
-def test_completion(words, found, here):
-    line = " ".join(["servelab", *words])
-    code, said, errors = here(_SERVELAB_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words)))
-    assert (code, set(said.split())) == (0, found), errors
+def test_completion_of_subcommands(here):
+    code, said, errors = here(_SERVELAB_COMPLETE="bash_complete", COMP_WORDS="servelab co", COMP_CWORD="1")
+    assert (code, said.split()) == (0, ["plain,compare"]), errors
 
 
 def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):

@@ -13,7 +13,7 @@ from servelab.search.planning import plan_stage
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import Load, apply, baseline
-from servelab.study.spec_builder import RunSpecs, run_spec
+from servelab.study.spec_builder import named_spec, run_spec
 from servelab.study.study import Overrides
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +57,11 @@ def test_labels_titles_comments_and_order_change_nothing(tmp_path, before):
 )
 def test_runs_that_share_their_specification_are_named_as_each_alone_would_be(settings):
     project = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT)
-    specs, load = RunSpecs(project), Load(workload=project.study.objective.on)
+    load = Load(workload=project.study.objective.on)
     start = baseline(project.study).configuration
     for configuration in (start, apply(start, Overrides(**settings)), start):
         served = ServedSpec(command=(configuration.engine, "ü"), files={"b": "1", "a": "2"}, request_body={"z": [1.5]})
-        name, spec = specs(configuration, load, served, "proof-1")
+        name, spec = named_spec(project, configuration, load, served, "proof-1")
         given = {"served": served, "start": "proof-1"}
         assert spec == run_spec(project, configuration, load).model_copy(update=given)
         assert name == run_id(spec) == run_id(RunSpec.model_validate_json(spec.model_dump_json()))

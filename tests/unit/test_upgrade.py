@@ -8,7 +8,8 @@ import yaml
 from servelab.core.errors import ConfigError
 from servelab.metrics.statistics import Interval
 from servelab.search.bisect import ComparedReleases
-from servelab.search.upgrade import take_release, word_for
+from servelab.search.upgrade import take_release
+from servelab.study.study import Objective
 
 BLOCK = """\
 study: mine # kept
@@ -22,13 +23,13 @@ engines:
 
 @pytest.mark.parametrize(
     ("low", "high", "word"),
-    [(1, 4, "better"), (-4, -1, "worse"), (-2, 1, "same"), (-1, 9, "cannot tell"), (None, None, "cannot tell")],
+    [(1, 4, "better"), (-4, -1, "worse"), (-2, 1, "same"), (-1, 9, "cannot tell")],
 )
 def test_the_whole_interval_decides(low, high, word):
     step = ComparedReleases("1", "2", [], Interval(0.0, low, high))
-    assert word_for(step, higher_is_better=True, margin_percent=3) == word
+    assert step.word(Objective(metric="total_tokens_per_s", on="x", margin_percent=3)) == word
     opposite = {"better": "worse", "worse": "better"}.get(word, word)
-    assert word_for(step, higher_is_better=False, margin_percent=3) == opposite
+    assert step.word(Objective(metric="ttft_ms", on="x", margin_percent=3)) == opposite
 
 
 @pytest.mark.parametrize(

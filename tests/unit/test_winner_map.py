@@ -1,7 +1,5 @@
 """The winner map: which of two configurations is better from which load on, and what is said of it."""
 
-import math
-
 import made_run
 import pandas as pd
 import pytest
@@ -14,37 +12,31 @@ from servelab.search.planning import plan_confirm
 from servelab.search.proof import BASELINE, WINNER
 from servelab.search.recommend import recommend
 from servelab.search.recommendation_text import render_recommendation
-from servelab.search.recommended import Recommended
-from servelab.search.winner_map import BOTH, Level, load_ranges
+from servelab.search.recommended import MapLevel, Recommended
+from servelab.search.winner_map import BOTH, load_ranges
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.study import CONFIRM, Candidate
 
 
-def level(load, *percents, only=None):
-    return Level(load, {f"p-{number}": math.log1p(each / 100) for number, each in enumerate(percents)}, only)
+def level(load, *best):
+    nothing = dict.fromkeys(["change_percent", "change_ci95_low_percent", "change_ci95_high_percent"])
+    return MapLevel(load=load, workload="", best=[*best], pairs=3, **nothing)
 
 
 @pytest.mark.parametrize(
     ("levels", "ranges"),
     [
-        ([level(1, 9, 10, 11), level(16, 4, 5, 6)], [((WINNER,), 1, 16)]),
+        ([level(1, WINNER), level(16, WINNER)], [([WINNER], 1, 16)]),
         (
-            [level(4, -11, -10, -9), level(16, -5.5, -5, -4.5), level(64, 4.7, 5.27, 5.8)],
-            [((BASELINE,), 4, 16), (BOTH, 16, 64), ((WINNER,), 64, 64)],
+            [level(4, BASELINE), level(16, BASELINE), level(64, WINNER)],
+            [([BASELINE], 4, 16), (BOTH, 16, 64), ([WINNER], 64, 64)],
         ),
-        (
-            [level(1, -5, 5, 1), level(4, 9, 10, 11), level(16, 12, -20, 3)],
-            [(BOTH, 1, 4), ((WINNER,), 4, 4), (BOTH, 4, 16)],
-        ),
-        (
-            [level(1, 9, 10, 11), level(4, 5, 6, 7), level(16, only=BASELINE)],
-            [((WINNER,), 1, 4), (BOTH, 4, 16), ((BASELINE,), 16, 16)],
-        ),
-        ([level(1, 50), level(4, 50)], [(BOTH, 1, 4)]),  # one pair tells nothing apart
+        ([level(1, *BOTH), level(4, WINNER), level(16, *BOTH)], [(BOTH, 1, 4), ([WINNER], 4, 4), (BOTH, 4, 16)]),
+        ([level(1, *BOTH), level(4, *BOTH)], [(BOTH, 1, 4)]),
     ],
 )
 def test_ranges_of_measured_loads(levels, ranges):
-    assert [(tuple(each.best), each.from_load, each.to_load) for each in load_ranges(levels)] == ranges
+    assert [(each.best, each.from_load, each.to_load) for each in load_ranges(levels)] == ranges
 
 
 LOADS = [1, 4, 16]

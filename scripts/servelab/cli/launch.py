@@ -18,14 +18,12 @@ from itertools import takewhile
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from servelab.cli import here
 from servelab.cli.checkout import (
     COMMAND,
     check_names,
     find_checkout,
-    find_studies,
     named_studies,
     study_names,
     this_place,
@@ -130,15 +128,7 @@ class Delegated(click.Command, ABC):
     def __init__(self, name: str, usage: str, text: str) -> None:
         super().__init__(
             name,
-            params=[
-                click.Argument(
-                    ["words"],
-                    nargs=-1,
-                    type=click.UNPROCESSED,
-                    metavar=usage,
-                    shell_complete=lambda ctx, _, incomplete: self.complete(ctx.params.get("words") or (), incomplete),
-                )
-            ],
+            params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar=usage)],
             help=text,
             short_help=text.partition("\n")[0].rstrip("."),
             add_help_option=False,
@@ -152,10 +142,6 @@ class Delegated(click.Command, ABC):
     @abstractmethod
     def start(self, root: Path, words: Sequence[str]) -> None:
         """Does it in a checkout or a folder of studies, with the words after the subcommand."""
-
-    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """Completions after these words of the subcommand: files, which the shell completes."""
-        return [CompletionItem("", type="file")]
 
 
 class Script(Delegated):
@@ -229,13 +215,6 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         sys.stdout.flush()
         command = [sys.executable, "-m", "snakemake", *line]
         os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606
-
-    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """Names of studies."""
-        root = find_studies(Path.cwd())
-        if root is None or any(word.startswith("-") for word in before):
-            return super().complete(before, incomplete)
-        return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
 
 
 def script_text(script: str) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import yaml
 
@@ -36,6 +36,7 @@ from servelab.search.project import load_project
 from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pair_order, pairs_wanted, proved_change
 from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
+from servelab.study.study import Objective
 
 FIRST_PAIRS = 4
 SHARE_OF_CHANGE = 1 / 4
@@ -61,16 +62,6 @@ class ReleaseStart:
     ended: datetime
 
 
-class Releases(Protocol):
-    """Measures releases of an engine."""
-
-    def prepare(self, version: str) -> None:
-        """Makes what serving a release needs; `Skipped` if that is not possible."""
-
-    def measure(self, version: str, number: int) -> ReleaseStart:
-        """Start `number` (from 0) of a release, measured now or before; `Skipped` if it cannot be served."""
-
-
 @dataclass(frozen=True)
 class ComparedReleases:
     """Two releases, compared."""
@@ -81,22 +72,19 @@ class ComparedReleases:
     change: Interval
     """Of the objective from old to new in percent, with its 95 % interval."""
 
-    def is_worse(self, higher_is_better: bool) -> bool:
-        """Whether the whole interval is on the bad side of no change."""
-        return self.is_beyond(0.0, higher_is_better)
-
-    def is_beyond(self, log_change: float, higher_is_better: bool) -> bool:
-        """Whether the whole interval is on the bad side of a change, which is a natural logarithm."""
-        low, high = self._logs()
-        return high < log_change if higher_is_better else low > log_change
-
-    def is_short_of(self, log_change: float, higher_is_better: bool) -> bool:
-        """Whether the whole interval is on the good side of a change, which is a natural logarithm."""
-        return self.is_beyond(log_change, not higher_is_better)
-
-    def _logs(self) -> tuple[float, float]:
+    def gain(self, sign: int) -> tuple[float, float]:
+        """The ends of the interval as natural logarithms; `sign` is 1 where more is better, else -1."""
         assert self.change.low is not None and self.change.high is not None
-        return math.log1p(self.change.low / 100), math.log1p(self.change.high / 100)
+        low, high = sorted(sign * math.log1p(end / 100) for end in (self.change.low, self.change.high))
+        return low, high
+
+    def word(self, objective: Objective) -> Literal["better", "same", "worse", "cannot tell"]:
+        """The verdict on the new release, by where the whole interval is."""
+        low, high = self.gain(objective.sign)
+        if low > 0 or high < 0:
+            return "better" if low > 0 else "worse"
+        widest = max(abs(end or 0.0) for end in self.change[1:])
+        return "same" if widest <= objective.margin_percent else "cannot tell"
 
 
 @dataclass
@@ -123,7 +111,7 @@ class Bisection:
 class InterleavedPairs:
     """Compares releases in pairs of fresh starts next to each other; no start is in two pairs."""
 
-    def __init__(self, measured: Releases, most_pairs: int) -> None:
+    def __init__(self, measured: ReleaseStarts, most_pairs: int) -> None:
         self._measured, self._most_pairs = measured, most_pairs
         self._starts: Counter[str] = Counter()
 
@@ -156,17 +144,18 @@ class InterleavedPairs:
 
 def bisect(
     releases: Sequence[str],
-    measured: Releases,
+    measured: ReleaseStarts,
     *,
-    higher_is_better: bool,
+    sign: int,
     within_percent: float,
     most_pairs: int,
     tell: Callable[[ComparedReleases], None] = lambda step: None,
 ) -> Bisection:
     """Searches `releases`, sorted, at least two, for the one that made the objective worse.
 
-    `within_percent` is the half width of the interval that the first comparison, of the first and the last, aims at.
-    `tell` gets every step. `Skipped` if the first or the last cannot be measured.
+    `sign` is 1 where more is better, else -1. `within_percent` is the half width of the interval that the first
+    comparison, of the first and the last, aims at. `tell` gets every step. `Skipped` if the first or the last cannot be
+    measured.
     """
     found = Bisection(releases)
     pairs = InterleavedPairs(measured, most_pairs)
@@ -180,9 +169,9 @@ def bisect(
     good, bad = releases[0], releases[-1]
     measured.prepare(good)
     whole = compare(good, bad, within_percent)
-    if not whole.is_worse(higher_is_better):
+    if whole.gain(sign)[1] >= 0:
         return found
-    change = math.log1p(whole.change.value / 100)
+    change = sign * math.log1p(whole.change.value / 100)
     asked_percent = 100 * math.expm1(SHARE_OF_CHANGE * abs(change))
     low, high = 0, len(releases) - 1
     while between := [at for at in range(low + 1, high) if releases[at] not in found.passed_over]:
@@ -192,16 +181,17 @@ def bisect(
         except Skipped as why:
             found.passed_over[releases[at]] = str(why)
             continue
-        if step.is_beyond(change / 2, higher_is_better):
+        worst, best = step.gain(sign)
+        if best < change / 2:
             high = at
-        elif step.is_short_of(change / 2, higher_is_better):
+        elif worst > change / 2:
             low = at
         else:
             found.passed_over[releases[at]] = f"{len(step.pairs)} pairs cannot place it"
     found.last_good, found.suspects = releases[low], list(releases[low + 1 : high + 1])
     if len(found.suspects) == 1:
         step = compare(releases[low], releases[high], asked_percent)
-        found.evidence = step if step.is_worse(higher_is_better) else None
+        found.evidence = step if step.gain(sign)[1] < 0 else None
     return found
 
 
@@ -238,7 +228,7 @@ def release_lock(root: Path, engine: str, recipe: str, version: str) -> Path:
 
 
 class ReleaseStarts:
-    """Releases of an engine that serve a study's baseline, or its winner; see `servelab.search.bisect.Releases`.
+    """Releases of an engine that serve a study's baseline, or its winner.
 
     `root` is the folder that has `config/` and `results/`, `options` are Snakemake's.
     """
@@ -263,7 +253,7 @@ class ReleaseStarts:
         return f"{self._name}-{version}"
 
     def prepare(self, version: str) -> None:
-        """See `Releases.prepare`: builds the environment, and checks that it serves."""
+        """Builds a release's environment, and checks that it serves; `Skipped` if it does not."""
         self._write(version, starts=1)
         environment = f"results/envs/{self._project.engine(self._engine).name}-{self._sha256(version)[:12]}"
         done = self._snakemake(version, f"{environment}/environment.json")
@@ -271,7 +261,7 @@ class ReleaseStarts:
             raise Skipped(f"no environment: {_reason(done.stdout)}")
 
     def measure(self, version: str, number: int) -> ReleaseStart:
-        """See `Releases.measure`."""
+        """Start `number` (from 0) of a release, measured now or before; `Skipped` if it cannot be served."""
         self._write(version, starts=number + 1)
         folder = Path("results/studies") / self.name(version) / "stages" / STAGE
         done = self._snakemake(version, f"{folder}/table.parquet")

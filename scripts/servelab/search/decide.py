@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
 from servelab.metrics.timeline import lengths_text
 from servelab.results.answers import found_in
@@ -114,24 +113,15 @@ def decide_stage(
     noise = noise_of(study, rows)
     verdicts = [_verdict(study, row, rows[0], noise) for row in rows]
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
-    sign = _sign(study)
+    sign = study.objective.sign
     sound = soundest(study, rows, better)
     winner = max(sound, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
-    if winner:
-        verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
-    return _decision(study, plan, verdicts, winner, _reason(plan, verdicts, winner))
+    return _kept(study, plan, verdicts).won_by(winner, verdicts, _reason(plan, verdicts, winner))
 
 
-def _decision(
-    study: SearchedStudy,
-    plan: SearchedPlan,
-    verdicts: list[Verdict],
-    winner: int,
-    reason: str,
-) -> Decision:
-    incumbent, chosen = (
-        Choice(candidate=verdicts[position].candidate, run_id=verdicts[position].run_id) for position in (0, winner)
-    )
+def _kept(study: SearchedStudy, plan: SearchedPlan, verdicts: list[Verdict], reason: str = "") -> Decision:
+    """The decision that the incumbent stays."""
+    incumbent = Choice(candidate=verdicts[0].candidate, run_id=verdicts[0].run_id)
     return Decision(
         study=plan.study,
         stage=plan.stage,
@@ -139,8 +129,8 @@ def _decision(
         applies=plan.applies,
         reason=reason,
         incumbent=incumbent,
-        winner=chosen,
-        changed=winner != 0,
+        winner=incumbent,
+        changed=False,
         objective=study.objective.metric,
         margin_percent=study.objective.margin_percent,
         candidates=verdicts,
@@ -162,7 +152,7 @@ def undecided(study: SearchedStudy, plan: SearchedPlan) -> Decision:
         )
         for candidate in plan.candidates
     ]
-    return _decision(study, plan, verdicts, 0, "not decided yet")
+    return _kept(study, plan, verdicts, "not decided yet")
 
 
 def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise | None) -> Verdict:
@@ -188,7 +178,7 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         noise = _noise_with_disturbance(noise, row, incumbent)
         change = relative_change(row, incumbent, noise)
         found = compare(study, *change) if noise is None else ahead(study, row, incumbent, noise)
-        gain, is_fit = _sign(study) * change.value, not (wrong or wrong_incumbent) and noise is not None
+        gain, is_fit = study.objective.sign * change.value, not (wrong or wrong_incumbent) and noise is not None
         verdict, why = settle(study, row, incumbent, found, gain, despite_disturbance=is_fit)
         if wrong or wrong_incumbent:
             why += "".join(f"; {found[1]}" for found in (wrong_incumbent, wrong) if found)
@@ -269,13 +259,13 @@ def gain_percent(study: SearchedStudy, verdict: Verdict) -> float | None:
     """Gain of a candidate over the incumbent in percent: negative if it is worse, None if there is no change."""
     if verdict.change_percent is None:
         return None
-    return verdict.change_percent if METRICS.get(study.objective.metric).higher_is_better else -verdict.change_percent
+    return study.objective.sign * verdict.change_percent
 
 
 def _against_zero(study: SearchedStudy, row: Row) -> tuple[str, str]:
     """Verdict and reason if the incumbent's objective is 0, so that there is no change in percent."""
     metric, _ = study.objective.metric_and_basis
-    if min(start_values(row)) > 0 and METRICS.get(metric).higher_is_better:
+    if min(start_values(row)) > 0 and study.objective.sign > 0:
         return "better", f"the incumbent's {metric} is 0"
     return "within noise", f"the incumbent's {metric} is 0, and so is this candidate's on at least one server start"
 
@@ -315,7 +305,7 @@ def _scatter(noise: StartNoise, values: Sequence[float], others: Sequence[float]
 
 def ahead(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise) -> tuple[str, str]:
     """Verdict of the search on a candidate, and its reason; beyond noise is more than one standard deviation."""
-    sign = _sign(study)
+    sign = study.objective.sign
     change, low, high = relative_change(row, incumbent, noise)
     scatter = 100 * math.expm1(_scatter(noise, start_values(row), start_values(incumbent)))
     text = f"{change:+.1f} % in the search, with starts that scatter by ±{scatter:.1f} %"
@@ -330,7 +320,7 @@ def ahead(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise) -> 
 
 def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
     """Verdict (better, worse, within noise or margin) and reason for a change in percent with its 95 % interval."""
-    sign = _sign(study)
+    sign = study.objective.sign
     gain = sign * change
     interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""
     text = f"{change:+.1f} %{interval}"
@@ -353,10 +343,6 @@ def _reason(plan: SearchedPlan, verdicts: list[Verdict], winner: int) -> str:
     reason = f"no candidate beats {verdicts[0].candidate} beyond noise and margin"
     untold = sum(verdict.verdict == CANNOT_TELL for verdict in verdicts)
     return f"{reason}; of {untold} it cannot be told, because a run was disturbed" if untold else reason
-
-
-def _sign(study: SearchedStudy) -> int:
-    return 1 if METRICS.get(study.objective.metric).higher_is_better else -1
 
 
 def _text(value: Any) -> str | None:

@@ -64,6 +64,15 @@ class Decision(JsonFile):
     candidates: list[Verdict] = Field(description="Verdict on each candidate; changes are against the incumbent.")
     predicted: list[str] = Field([], description="What a prior left out, each with its prediction; nothing measured.")
 
+    def won_by(self, winner: int, verdicts: list[Verdict], reason: str) -> Decision:
+        """The decision with these verdicts and this winner, which is the incumbent at position 0."""
+        chosen = verdicts[winner]
+        if winner:
+            verdicts = [*verdicts[:winner], chosen.model_copy(update={"verdict": "winner"}), *verdicts[winner + 1 :]]
+        choice = Choice(candidate=chosen.candidate, run_id=chosen.run_id)
+        update = {"winner": choice, "changed": winner != 0, "candidates": verdicts, "reason": reason}
+        return self.model_copy(update=update)
+
 
 Row = dict[str, Any]
 

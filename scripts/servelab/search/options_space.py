@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json
-from servelab.metrics.definitions import METRICS
 from servelab.search.decide import NOT_RUN, PRIOR, can_win, pooled_noise, start_values
 from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
@@ -116,8 +115,9 @@ class Space:
 
     def prior(self, study: Study, predictions: Predictions) -> Prior:
         """Predictions of its combinations for the study's objective."""
-        sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
-        return Prior(predictions, [variant.configuration for variant in self.variants], self.levels, sign)
+        return Prior(
+            predictions, [variant.configuration for variant in self.variants], self.levels, study.objective.sign
+        )
 
     def is_between(self, option: int, choice: int) -> bool:
         """Whether a choice is neither the least nor the greatest value of its scale, so that others inform of it."""
@@ -175,7 +175,7 @@ class Knowledge:
     ) -> None:
         self._space = space
         self.rows = rows_of(table)
-        self._sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+        self._sign = study.objective.sign
         self._at = space.positions(plan)
         self.baseline = self._at.index(0) if 0 in self._at else None
         """The baseline's row."""

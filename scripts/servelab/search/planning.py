@@ -26,7 +26,7 @@ from servelab.study.configuration import (
 )
 from servelab.study.plan import ANSWERS, PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
-from servelab.study.spec_builder import RunSpecs
+from servelab.study.spec_builder import named_spec
 from servelab.study.study import CONFIRM, Stage, Study
 
 
@@ -57,14 +57,14 @@ def make_plan(
     The incumbent is measured on `incumbent_starts` server starts (default: `search.incumbent_starts`), where there is
     something to compare it with. An `obstacle` says why the stage does not apply; the plan then has only the incumbent.
     """
-    study, specs = project.study, RunSpecs(project)
+    study = project.study
     starts = (incumbent_starts or study.search.incumbent_starts) if obstacle is None else 1
     first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
     unique: dict[str, Variant] = {}
     for each in (first, *(variants if obstacle is None else ())):
         unique.setdefault(key_of(each.configuration), each)  # a stage may list an earlier winner again
     candidates = [
-        _planned(project, specs, each, _searched(project, each), is_incumbent=each is first) for each in unique.values()
+        _planned(project, each, _searched(project, each), is_incumbent=each is first) for each in unique.values()
     ]
     asked = Starts(asked=_labels(SEARCH, study.search.incumbent_starts)) if study.answers else Starts()
     return Plan(
@@ -74,7 +74,7 @@ def make_plan(
         applies=obstacle is None,
         reason=obstacle or "",
         candidates=candidates,
-        baseline_answers=_planned(project, specs, _baseline(project), asked).answers,
+        baseline_answers=_planned(project, _baseline(project), asked).answers,
     )
 
 
@@ -100,7 +100,7 @@ def plan_confirm(
     )
     starts = Starts(loads, asked=labels[: study.proof.pairs] if study.answers else ())
     sides = [side._replace(configuration=on_whole_node(study, side.configuration)) for side in sides]
-    candidates = [_planned(project, RunSpecs(project), side, starts, is_incumbent=side is sides[0]) for side in sides]
+    candidates = [_planned(project, side, starts, is_incumbent=side is sides[0]) for side in sides]
     return Plan(
         study=study.study,
         stage=stage,
@@ -171,7 +171,6 @@ def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str
 
 def _planned(
     project: Project,
-    specs: RunSpecs,
     variant: Variant,
     starts: Starts,
     *,
@@ -180,12 +179,12 @@ def _planned(
     """A candidate with its runs. Stages list one configuration many times, so its runs are made once."""
     key = (key_of(variant.configuration), starts)
     if key not in project.planned:
-        project.planned[key] = _made(project, specs, variant, starts)
+        project.planned[key] = _made(project, variant, starts)
     own = {"candidate": variant.name, "is_incumbent": is_incumbent, "changes": variant.changes}
     return project.planned[key].model_copy(update=own)
 
 
-def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts) -> PlannedCandidate:
+def _made(project: Project, variant: Variant, starts: Starts) -> PlannedCandidate:
     """See `_planned`."""
     configuration, study = variant.configuration, project.study
     engine, entry = project.engine(configuration.engine), study.engines[configuration.engine]
@@ -212,14 +211,14 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts) -
         served = render_served(engine, serve, entry.runtime, hardware.device, balancer)
 
         def run_of(start: str, name: str) -> PlannedRun:
-            run_id, spec = specs(configuration, Load(workload=name), served, start)
+            run_id, spec = named_spec(project, configuration, Load(workload=name), served, start)
             level = study.level_of(name) if starts.points else None
             return PlannedRun(workload=name, start=start, run_id=run_id, spec=spec, level=level)
 
         runs += [run_of(start, name) for start, names in starts.loads for name in names]
         points += [run_of(start, name) for start, _ in starts.loads for name in starts.points]
         for start in starts.asked:
-            run_id, spec = specs(configuration, None, served, start)
+            run_id, spec = named_spec(project, configuration, None, served, start)
             answers.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))
     except ConfigError as error:
         refused = str(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -16,7 +15,7 @@ from servelab.metrics.objective import per_basis
 from servelab.results.past_runs import parts_of_runs
 from servelab.search.decision import Decision
 from servelab.search.strategies import stage_names
-from servelab.study.plan import Plan
+from servelab.study.plan import Plan, PlannedCandidate
 from servelab.study.study import PROOF_STAGES, Study
 
 
@@ -85,18 +84,6 @@ class StageProgress:
         return f"about {_duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """A run of a stage's plan."""
-
-    run_id: str
-    candidate: str
-    workload: str
-    accelerators: int
-    visit: int
-    """Number of the server start that serves it, in its plan."""
-
-
 class StudyProgress:
     """Progress of one study. The status of a measured run is read once, because it does not change."""
 
@@ -105,42 +92,42 @@ class StudyProgress:
         self._study, self._results = study, results
         self._folder = results / "studies" / study.study / "stages"
         self._statuses: dict[str, RunStatus] = {}
-        self._plans: dict[str, tuple[int, list[_Planned]]] = {}
-        self._expected: dict[str, str | None] = {}
+        self._plans: dict[str, tuple[int, Plan]] = {}
         self.stages = stage_names(study)
         self._metric, self._basis = study.objective.measured_metric_and_basis
 
     def stage(self, name: str) -> StageProgress:
         """One of `stages`."""
-        planned = self._planned(name)
-        runs = {run.run_id: run for run in planned or []}
+        plan = self._plan(name)
+        runs = _runs_of(plan) if plan else {}
         done = {run_id: status for run_id in runs if (status := self._status(run_id))}
         working = {each.id for each in attempts(self._results / "runs") if each.id in runs and each.is_alive}
         running = len(working - done.keys())
-        left = [run for run_id, run in runs.items() if run_id not in done]
-        starts_left = len({run.visit for run in left})
-        winner = self._winner(name)
+        left = [candidate.configuration.accelerators for run_id, candidate in runs.items() if run_id not in done]
+        visits = [visit for job in plan.jobs() for visit in job] if plan else []
+        starts_left = sum(any(run.run_id not in done for run in visit) for visit in visits)
+        winner = self._winner(name, plan) if plan else None
         spent_s = _spent_s(runs, done, len(left), starts_left)
-        accelerators = fmean(run.accelerators for run in left) if left else 0.0
         return StageProgress(
             study=self._study.study,
             stage=name,
             metric=self._metric,
-            runs=None if planned is None else len(runs),
+            runs=len(runs) if plan else None,
             done=len(done),
             failed=sum(not status.is_ok for status in done.values()),
             running=running,
             starts_left=starts_left,
-            best=None if name in PROOF_STAGES else self._best(planned or [], winner),
+            best=self._best(plan, winner) if plan and name not in PROOF_STAGES else None,
             is_decided=winner is not None,
-            expected=self._expected.get(name),
+            expected=plan.expected if plan else None,
             left_s=None if spent_s is None else spent_s / max(1, running),
-            left_accelerator_h=None if spent_s is None else spent_s * accelerators / 3600,
+            left_accelerator_h=None if spent_s is None else spent_s * (fmean(left) if left else 0.0) / 3600,
         )
 
     def titles(self) -> dict[str, str]:
         """Stage and candidate of each planned run."""
-        return {run.run_id: f"{stage}, {run.candidate}" for stage in self.stages for run in self._planned(stage) or []}
+        plans = [plan for stage in self.stages if (plan := self._plan(stage))]
+        return {id: f"{plan.stage}, {each.candidate}" for plan in plans for id, each in _runs_of(plan).items()}
 
     def running(self) -> Iterator[tuple[Attempt, str]]:
         """Attempts running now for this study, each with the name of what it measures."""
@@ -152,16 +139,15 @@ class StudyProgress:
     def stages_of(self, run_ids: Iterable[str]) -> list[str]:
         """Names of the stages that any of these runs belongs to."""
         asked = set(run_ids)
-        return [stage for stage in self.stages if any(run.run_id in asked for run in self._planned(stage) or [])]
+        return [stage for stage in self.stages if (plan := self._plan(stage)) and asked & {*plan.run_ids()}]
 
-    def _planned(self, stage: str) -> list[_Planned] | None:
-        """The runs of a stage's plan; None if there is no plan."""
+    def _plan(self, stage: str) -> Plan | None:
+        """The plan of a stage; None if there is none."""
         file = self._folder / stage / "plan.json"
         try:
             stamp = file.stat().st_mtime_ns
             if stage not in self._plans or self._plans[stage][0] != stamp:
-                plan = Plan.read(file)
-                self._plans[stage], self._expected[stage] = (stamp, list(_planned(plan))), plan.expected
+                self._plans[stage] = stamp, Plan.read(file)
         except (FileNotFoundError, ServelabError):  # a plan of another version is made again
             return None
         return self._plans[stage][1]
@@ -171,66 +157,55 @@ class StudyProgress:
             self._statuses[run_id] = status
         return self._statuses.get(run_id)
 
-    def _winner(self, stage: str) -> str | None:
+    def _winner(self, stage: str, plan: Plan) -> str | None:
         """The decided winner, if the decision was made on the runs of the plan."""
         file = self._folder / stage / "decision.json"
         if not file.exists():
             return None
         decision = Decision.read(file)
-        first_runs = {run.candidate: run.run_id for run in reversed(self._planned(stage) or [])}
         decided = {entry.candidate: entry.run_id for entry in decision.candidates if entry.run_id}
-        return decision.winner.candidate if decided == first_runs else None
+        planned = {each.candidate: each.runs[0].run_id for each in plan.candidates if each.runs}
+        return decision.winner.candidate if decided == planned else None
 
-    def _best(self, planned: list[_Planned], winner: str | None) -> Best | None:
-        found: dict[str, list[float]] = {}
-        for run in planned:
-            if winner in (None, run.candidate) and (value := self._value(run)) is not None:
-                found.setdefault(run.candidate, []).append(value)
+    def _best(self, plan: Plan, winner: str | None) -> Best | None:
+        listed = [each for each in plan.candidates if winner in (None, each.candidate)]
+        found = {each.candidate: value for each in listed if (value := self._value(each)) is not None}
         if not found:
             return None
         sign = 1 if METRICS.get(self._metric).higher_is_better else -1
-        name = max(found, key=lambda candidate: sign * fmean(found[candidate]))
-        return Best(name, fmean(found[name]), self._change(name, fmean(found[name]), planned))
+        name = max(found, key=lambda candidate: sign * found[candidate])
+        baseline = (self._plan(self.stages[0]) or plan).candidates[0]
+        base, own = self._value(baseline), next(each for each in listed if each.candidate == name)
+        is_itself = own.runs[:1] == baseline.runs[:1]
+        change = None if is_itself or not base or base <= 0 else 100 * (found[name] / base - 1)
+        return Best(name, found[name], change)
 
-    def _change(self, candidate: str, value: float, planned: list[_Planned]) -> float | None:
-        """Change in percent against the baseline, which is the first candidate of the first stage."""
-        side = self._planned(self.stages[0]) or planned
-        values = [
-            found for run in side if run.candidate == side[0].candidate and (found := self._value(run)) is not None
-        ]
-        is_itself = candidate == planned[0].candidate and planned[0].run_id == side[0].run_id
-        if is_itself or not values or fmean(values) <= 0:
-            return None
-        return 100 * (value / fmean(values) - 1)
+    def _value(self, candidate: PlannedCandidate) -> float | None:
+        """The objective's mean over the starts of a candidate on the study's basis.
 
-    def _value(self, run: _Planned) -> float | None:
-        """The objective's mean over the rounds on the study's basis.
-
-        None if the run was disturbed, or if it or too many of its requests failed.
+        A run does not count if it was disturbed, or if it or too many of its requests failed; None if none counts.
         """
-        status = self._status(run.run_id)
-        if status is None or not status.is_ok or status.disturbed:
-            return None
-        if status.success_rate < self._study.objective.min_success_rate:
-            return None
-        factor, _ = per_basis(self._basis, run.accelerators, self._study.hardware.per_node)
-        return factor * fmean(status.objective_rounds) if status.objective_rounds else None
+        found = [status for run in candidate.runs if (status := self._status(run.run_id)) and status.is_ok]
+        least = self._study.objective.min_success_rate
+        sound = [each for each in found if not each.disturbed and each.success_rate >= least and each.objective_rounds]
+        count, per_node = candidate.configuration.accelerators, self._study.hardware.per_node
+        factor, _ = per_basis(self._basis, count, per_node)
+        return factor * fmean(fmean(each.objective_rounds) for each in sound) if sound else None
 
 
-def _planned(plan: Plan) -> Iterator[_Planned]:
-    visit_of = {run.run_id: number for number, visit in enumerate(chain.from_iterable(plan.jobs())) for run in visit}
-    for candidate in plan.candidates:
-        for run in candidate.measured_runs:
-            accelerators = candidate.configuration.accelerators
-            yield _Planned(run.run_id, candidate.candidate, run.workload, accelerators, visit_of[run.run_id])
+def _runs_of(plan: Plan) -> dict[str, PlannedCandidate]:
+    return {run.run_id: candidate for candidate in plan.candidates for run in candidate.measured_runs}
 
 
-def _spent_s(runs: Mapping[str, _Planned], done: Mapping[str, RunStatus], left: int, starts_left: int) -> float | None:
+def _spent_s(
+    runs: Mapping[str, PlannedCandidate], done: Mapping[str, RunStatus], left: int, starts_left: int
+) -> float | None:
     """Seconds that so many runs and server starts take one after the other, by the mean of those that are done.
 
     None if none is.
     """
-    parts = parts_of_runs({run_id: (status, runs[run_id].accelerators) for run_id, status in done.items()}).values()
+    counts = {run_id: candidate.configuration.accelerators for run_id, candidate in runs.items()}
+    parts = parts_of_runs({run_id: (status, counts[run_id]) for run_id, status in done.items()}).values()
     starts = [each.start_s for each in parts if each.start_s is not None]
     if not parts:
         return None

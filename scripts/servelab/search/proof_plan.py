@@ -12,7 +12,6 @@ import pandas as pd
 
 from servelab.answers import comparison
 from servelab.core.identity import canonical_json
-from servelab.metrics.definitions import METRICS
 from servelab.results.checks import unequal_places
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.parse import SATURATED
@@ -81,7 +80,7 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
     if base is None or not base.row["objective_value"]:
         return None
     suspects = _choices(start, loser)
-    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    sign = study.objective.sign
     sound = [
         each
         for each in tried.values()
@@ -338,7 +337,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
     found = judge_proof(
         pairs,
         margin_percent=study.objective.margin_percent,
-        higher_is_better=bool(METRICS.get(study.objective.metric).higher_is_better),
+        higher_is_better=study.objective.sign > 0,
         promised_percent=promised,
         failed=failed,
         disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < least else None,

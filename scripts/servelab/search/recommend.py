@@ -15,7 +15,6 @@ import pandas as pd
 
 from servelab.engines.adapters import ENGINES
 from servelab.measure.run_files import RunManifest
-from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
@@ -70,7 +69,7 @@ def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> 
     value, low, high = gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent
     if value is None:
         return "unclear", "the two cannot be compared"
-    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    sign = study.objective.sign
     if low is None or high is None:
         word = "unclear" if isinstance(study, Study) else "loses" if sign * value < -most else "holds"
         return word, f"{value:+.1f} %, no interval"
@@ -252,7 +251,7 @@ def _changed_answers(
 
     `proved` is the row of the proof's winner, with what the search promised for it; None if there is none.
     """
-    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    sign = study.objective.sign
     found: dict[str, ChangedAnswers] = {}
     for decision in decisions:
         for each in decision.candidates:

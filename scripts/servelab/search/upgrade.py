@@ -7,14 +7,13 @@ so unlike in a study's history no change of the machine can come in between.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
 from servelab.results.past_runs import PastTimes
-from servelab.search.bisect import FIRST_PAIRS, ComparedReleases
+from servelab.search.bisect import FIRST_PAIRS
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Configuration, Load, baseline
 from servelab.study.project import Project
@@ -50,20 +49,6 @@ def cost_text(project: Project, served: dict[str, Configuration], most_pairs: in
         return text
     low, high = (2 * pairs * sum(known) / 3600 for pairs in (FIRST_PAIRS, most_pairs))
     return f"{text}, about {low:.2g} to {high:.2g} accelerator-hours by past runs"
-
-
-def word_for(
-    step: ComparedReleases, *, higher_is_better: bool, margin_percent: float
-) -> Literal["better", "same", "worse", "cannot tell"]:
-    """The verdict on the new release, by where the whole 95 % interval of its change is."""
-    low, high = step.change.low, step.change.high
-    if low is None or high is None:
-        return "cannot tell"
-    if step.is_worse(higher_is_better):
-        return "worse"
-    if step.is_short_of(0.0, higher_is_better):
-        return "better"
-    return "same" if max(-low, high) <= margin_percent else "cannot tell"
 
 
 def take_release(file: Path, alias: str, version: str, lock: Path) -> None:

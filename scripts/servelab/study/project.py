@@ -18,7 +18,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import JsonFile, JsonPart, own_or_shipped, write_json
 from servelab.core.identity import lock_sha256
 from servelab.core.registry import nearest
-from servelab.core.run_spec import ClientSpec, ProtocolSpec, WorkloadSpec
+from servelab.core.run_spec import ClientSpec, ProtocolSpec, RunSpec, WorkloadSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import RUNTIMES
 from servelab.measure.clients import CLIENTS, version_in_identity
@@ -48,6 +48,11 @@ class Project:
     @cached_property
     def planned(self) -> dict[Hashable, PlannedCandidate]:
         """Candidates that were planned already, by what they depend on."""
+        return {}
+
+    @cached_property
+    def shared_specs(self) -> dict[Hashable, RunSpec]:
+        """What runs have in common, by what it depends on."""
         return {}
 
     def engine(self, alias: str) -> Engine:

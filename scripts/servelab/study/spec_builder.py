@@ -15,38 +15,26 @@ from servelab.study.project import Project
 from servelab.study.study import Overrides
 
 
-class RunSpecs:
-    """Specifications and ids of a project's runs; what runs share except for their settings is made once."""
+def named_spec(
+    project: Project, configuration: Configuration, load: Load | None, served: ServedSpec, start: str
+) -> tuple[str, RunSpec]:
+    """Id and specification of a run; without a load, of the one that is asked the study's questions.
 
-    def __init__(self, project: Project) -> None:
-        self._project = project
-        self._shared: dict[tuple[str, str, int, int, str | None], RunSpec] = {}
-
-    def __call__(
-        self,
-        configuration: Configuration,
-        load: Load | None,
-        served: ServedSpec,
-        start: str,
-    ) -> tuple[str, RunSpec]:
-        """Id and specification of a run; without a load, of the one that is asked the study's questions.
-
-        `ConfigError` if its engine cannot serve the configuration.
-        """
-        used = (configuration.accelerators, configuration.replicas)
-        key = (configuration.engine, configuration.model, *used, load.workload if load else None)
-        if key not in self._shared:
-            made = run_spec(self._project, configuration, load) if load else answers_spec(self._project, configuration)
-            self._shared[key] = made
-        settings = {
-            "options": configuration.options,
-            "arguments": configuration.arguments,
-            "environment_variables": configuration.environment_variables,
-            "served": served,
-            "start": start,
-        }
-        spec = self._shared[key].model_copy(update=settings)
-        return run_id(spec), spec
+    `ConfigError` if its engine cannot serve the configuration. What runs share is made once for a project.
+    """
+    used = (configuration.engine, configuration.model, configuration.accelerators, configuration.replicas)
+    key, shared = (*used, load.workload if load else None), project.shared_specs
+    if key not in shared:
+        shared[key] = run_spec(project, configuration, load) if load else answers_spec(project, configuration)
+    settings = {
+        "options": configuration.options,
+        "arguments": configuration.arguments,
+        "environment_variables": configuration.environment_variables,
+        "served": served,
+        "start": start,
+    }
+    spec = shared[key].model_copy(update=settings)
+    return run_id(spec), spec
 
 
 def run_spec(project: Project, configuration: Configuration, load: Load) -> RunSpec:

@@ -197,6 +197,11 @@ class Objective(Strict):
     )
 
     @property
+    def sign(self) -> int:
+        """1 if a higher value of the metric is better, -1 if a lower one is."""
+        return 1 if METRICS.get(self.metric).higher_is_better else -1
+
+    @property
     def metric_and_basis(self) -> tuple[str, Basis]:
         """The metric and the basis of its values: only rates add up over deployments."""
         return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from servelab.metrics.definitions import METRICS
 from servelab.search.decide import decide_stage
-from servelab.search.decision import Choice, Decision, Outline, PastStage, Verdict
+from servelab.search.decision import Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
 from servelab.search.likeness import Floats, Levels
 from servelab.search.options_space import Knowledge, Space, design, space_of
@@ -349,22 +348,16 @@ def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) 
             if row:
                 found = float(gains[number]), float(scatters[number])
                 verdicts[row] = _judged(study, verdicts[row], *found, len(plan.run_ids()))
-    if winner:
-        verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
     reason = f"{verdicts[winner].candidate}: {verdicts[winner].why}"
     if not winner:
         reason = f"no candidate is expected to beat {verdicts[0].candidate} beyond noise and margin"
     elif winner == knowledge.baseline:
         reason = f"nothing is expected to beat the baseline beyond noise and margin; {reason}"
-    chosen = Choice(candidate=verdicts[winner].candidate, run_id=verdicts[winner].run_id)
-    return decision.model_copy(
-        update={"candidates": verdicts, "winner": chosen, "changed": winner != 0, "reason": reason}
-    )
+    return decision.won_by(winner, verdicts, reason)
 
 
 def _judged(study: Study, verdict: Verdict, gain: float, scatter: float, count: int) -> Verdict:
     """A verdict by what the model expects: `gain` over the incumbent as a logarithm, give or take `scatter`."""
-    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     word = "better"
     if abs(gain) <= scatter:
         word = "within noise"
@@ -372,7 +365,7 @@ def _judged(study: Study, verdict: Verdict, gain: float, scatter: float, count: 
         word = "worse"
     elif gain <= math.log1p(study.objective.margin_percent / 100):
         word = "within margin"
-    expected = f"{100 * math.expm1(sign * gain):+.1f} % ± {100 * math.expm1(scatter):.1f} %"
+    expected = f"{100 * math.expm1(study.objective.sign * gain):+.1f} % ± {100 * math.expm1(scatter):.1f} %"
     why = f"{verdict.why}; a model of all {count} runs expects {expected}"
     return verdict.model_copy(update={"verdict": word, "why": why})
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from servelab.metrics.definitions import METRICS
 from servelab.search.decide import ahead, decide_stage, noise_of
-from servelab.search.decision import Decision, Outline, PastStage, Verdict, rows_of, soundest
+from servelab.search.decision import Decision, Outline, PastStage, rows_of, soundest
 from servelab.search.options_space import product
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
@@ -34,7 +33,7 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
         verdict.model_copy(update={"verdict": "better"}) if verdict.verdict == "winner" else verdict
         for verdict in decision.candidates
     ]
-    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    sign = study.objective.sign
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
     better = soundest(study, rows, better)
     best = max(better, key=lambda position: sign * float(rows[position]["objective_value"]))
@@ -46,23 +45,14 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
             f"; of {len(equals)} that cannot be distinguished from the best, {verdicts[best].candidate}, "
             "it changes least"
         )
-    verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner", "why": why})
-    return _with(decision, verdicts, winner, f"{verdicts[winner].candidate}: {why}")
+    verdicts[winner] = verdicts[winner].model_copy(update={"why": why})
+    return decision.won_by(winner, verdicts, f"{verdicts[winner].candidate}: {why}")
 
 
 def _changes(plan: Plan, position: int) -> int:
     """Number of settings that a candidate changes on the incumbent."""
     changes = plan.candidates[position].changes
     return sum(len(value) if isinstance(value, dict) else 1 for value in changes.values())
-
-
-def _with(decision: Decision, verdicts: list[Verdict], winner: int, reason: str) -> Decision:
-    chosen = decision.winner.model_copy(
-        update={"candidate": verdicts[winner].candidate, "run_id": verdicts[winner].run_id}
-    )
-    return decision.model_copy(
-        update={"candidates": verdicts, "winner": chosen, "changed": winner != 0, "reason": reason}
-    )
 
 
 _NAME, _TITLE = "grid", "Every combination"

@@ -6,29 +6,20 @@ change. The re-check compares the winner with itself with each stage's choice re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from servelab.core.run_spec import Strict
 from servelab.search.decide import decide_stage, gain_percent
 from servelab.search.decision import Decision, Outline, PastStage
 from servelab.search.planning import make_plan, obstacle_to, plan_stage
 from servelab.search.strategies import STRATEGIES
 from servelab.study.configuration import Configuration, Incumbent, Variant, apply, baseline, difference
-from servelab.study.plan import Plan
+from servelab.study.plan import Plan, PlannedCandidate
 from servelab.study.project import Project
 from servelab.study.study import RECHECK, Overrides, Study
 
 _RECHECK_TITLE = "Joint re-check: each stage's choice reverted"
-
-
-class StageChoice(Strict):
-    """The choice of a stage that changed the incumbent."""
-
-    stage: str
-    candidate: str
-    overrides: Overrides
 
 
 class Staged:
@@ -58,13 +49,20 @@ class Staged:
         return plan_stage(project, stage, incumbent)
 
     def _recheck(self, project: Project, winner: Incumbent, past: Sequence[PastStage]) -> Plan:
-        choices = choices_of(past)
+        choices = {
+            stage.plan.stage: candidate
+            for stage in past
+            if stage.decision.changed
+            for candidate in stage.plan.candidates
+            if candidate.candidate == stage.decision.winner.candidate
+        }
         obstacle = "applies if at least two stages changed something" if len(choices) < 2 else None
         variants = []
-        for choice in choices:
-            configuration = _applied(project, [other for other in choices if other is not choice])
+        for stage, choice in choices.items():
+            others = {name: other for name, other in choices.items() if name != stage}
+            configuration = _applied(project, others)
             changes = difference(winner.configuration, configuration)
-            variants.append(Variant(f"without {choice.stage}: {choice.candidate}", configuration, changes))
+            variants.append(Variant(f"without {stage}: {choice.candidate}", configuration, changes))
         return make_plan(project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle)
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
@@ -80,28 +78,13 @@ class Staged:
 STRATEGIES.register(Staged.name, Staged())
 
 
-def choices_of(past: Sequence[PastStage]) -> list[StageChoice]:
-    """Choices of the stages that changed the incumbent, in order."""
-    return [
-        StageChoice(
-            stage=stage.plan.stage,
-            candidate=candidate.candidate,
-            overrides=Overrides.model_validate(candidate.changes),
-        )
-        for stage in past
-        if stage.decision.changed
-        for candidate in stage.plan.candidates
-        if candidate.candidate == stage.decision.winner.candidate
-    ]
-
-
-def _applied(project: Project, choices: Sequence[StageChoice]) -> Configuration:
-    """The baseline with these choices applied in order; a choice whose stage no longer applies is left out."""
+def _applied(project: Project, choices: Mapping[str, PlannedCandidate]) -> Configuration:
+    """The baseline with these choices, by stage, applied in order; one whose stage no longer applies is left out."""
     configuration = baseline(project.study).configuration
     stages = {stage.name: stage for stage in project.study.stages}
-    for choice in choices:
-        if obstacle_to(project.study, stages[choice.stage], configuration) is None:
-            configuration = apply(configuration, choice.overrides)
+    for stage, choice in choices.items():
+        if obstacle_to(project.study, stages[stage], configuration) is None:
+            configuration = apply(configuration, Overrides.model_validate(choice.changes))
     return configuration
 
 
@@ -117,15 +100,7 @@ def _drop_what_no_longer_helps(study: Study, decision: Decision) -> Decision:
     if not gains:
         return decision.model_copy(update={"reason": "every stage's choice still helps"})
     dropped = max(gains, key=lambda position: gains[position])
-    verdict = decision.candidates[dropped]
-    verdict = verdict.model_copy(
-        update={"verdict": "winner", "why": f"{verdict.why}: nothing is lost without it, so the choice is dropped"}
-    )
-    return decision.model_copy(
-        update={
-            "reason": f"{verdict.candidate}: {verdict.why}",
-            "winner": decision.winner.model_copy(update={"candidate": verdict.candidate, "run_id": verdict.run_id}),
-            "changed": True,
-            "candidates": [*decision.candidates[:dropped], verdict, *decision.candidates[dropped + 1 :]],
-        }
-    )
+    verdicts, verdict = list(decision.candidates), decision.candidates[dropped]
+    why = f"{verdict.why}: nothing is lost without it, so the choice is dropped"
+    verdicts[dropped] = verdict.model_copy(update={"why": why})
+    return decision.won_by(dropped, verdicts, f"{verdict.candidate}: {why}")
