@@ -20,7 +20,8 @@ from servelab.report.compare.conditions import EXIT_CODES, Word
 from servelab.search.bisect import FIRST_PAIRS, STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
 from servelab.search.planning import effective_changes, shown
 from servelab.search.project import load_project
-from servelab.search.upgrade import BASELINE, WINNER, cost_text, served_by, take_release
+from servelab.search.proof import BASELINE, WINNER
+from servelab.search.upgrade import cost_text, served_by, take_release
 from servelab.study.project import Project
 
 WORST_FIRST: Sequence[Word] = ("worse", "cannot tell", "same", "better")

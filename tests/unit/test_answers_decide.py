@@ -8,13 +8,10 @@ from made_study import demo_study
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
-from servelab.search.decision import PastStage
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.search.proof_plan import ProofStage, judge, plan_proof, promised_percent
+from servelab.search.proof_plan import judge
 from servelab.search.recommended import ChangedAnswers, Recommended
 from servelab.study.configuration import Incumbent, baseline
-from servelab.study.plan import Plan
-from servelab.study.study import CONFIRM, CONFIRM_FIRST
 
 QUESTIONS = 120
 BROKEN, SOUND = "q4_0", "q8_0"
@@ -93,24 +90,6 @@ def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
     table = measured(project, plan, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
     verdict = judge(project.study, table, 60.0)
     assert verdict.verdict == "failed" and "changes answers" in verdict.why and not verdict.holds
-
-
-def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(project, tmp_path):
-    searched = stage(project)
-    given = measured(project, searched, tmp_path, {}, PACES)["table"]
-    past = [PastStage(searched, decide_stage(project.study, searched, given.to_pandas()), given.to_pandas())]
-    assert past[0].winner.candidate == BROKEN  # its loss was not seen yet
-    first = plan_proof(project, CONFIRM_FIRST, past)
-    seen = measured(project, first, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"]
-    plan = plan_proof(project, CONFIRM, past, ProofStage(first, seen.to_pandas()))
-    assert plan.proposed == SOUND and plan.candidates[1].configuration.model == SOUND
-    assert plan.left_out.candidate == BROKEN and "60 of 120 questions right" in plan.left_out.why
-    assert Plan.parse(plan.model_dump_json().encode(), tmp_path / "plan.json") == plan
-    starts = {run.start for candidate in (*first.candidates, *plan.candidates) for run in candidate.runs}
-    assert len(starts) <= project.study.proof.most_pairs
-    table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"]
-    promised = promised_percent(project.study, past, plan.candidates[1].configuration)
-    assert judge(project.study, table.to_pandas(), promised).holds
 
 
 def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(make_project, tmp_path):

@@ -105,21 +105,21 @@ def candidates_table(study: SearchedStudy, stages: Sequence[CandidatesStage]) ->
         candidates: Sequence[PlannedCandidate | RecordedPlanCandidate] = stage.plan.candidates
         for position, candidate in enumerate(candidates):
             runs: list[Row] = stage.table[stage.table["position"] == position].to_dict("records")  # type: ignore[assignment]
-            run_ids = [run_id for run in runs for run_id in _run_ids(run)]
-            shared = [name for run_id in run_ids for name in stages_of.get(run_id, []) if name != stage.plan.stage]
+            run_ids = [str(run_id) for run in runs if pd.notna(run["run_id"]) for run_id in run["run_ids"]]
+            shared = {name: None for run_id in run_ids for name in stages_of.get(run_id, [])}
+            shared.pop(stage.plan.stage, None)
             rows.append(
                 _names(stage, position, candidate.candidate)
-                | {"is_incumbent": candidate.is_incumbent, "run_ids": run_ids, "shared_with": _unique(shared)}
+                | {
+                    "is_incumbent": candidate.is_incumbent,
+                    "run_ids": run_ids,
+                    "shared_with": list(dict.fromkeys(shared)),
+                }
                 | _outcome_columns(study, runs, _verdict_of(stage, candidate.candidate))
                 | _sums([run for run in runs if pd.notna(run["run_id"])], counted, study.objective.on)
             )
         rows += _not_run(study, stage)
     return pa.Table.from_pylist(rows, schema=schemas.SEARCH)
-
-
-def _run_ids(row: Row) -> list[str]:
-    """The runs of a row of a stage's table."""
-    return [str(run_id) for run_id in row["run_ids"]] if pd.notna(row["run_id"]) else []
 
 
 def _names(stage: CandidatesStage, position: int, candidate: str) -> Row:
@@ -200,7 +200,3 @@ def _not_run(study: SearchedStudy, stage: CandidatesStage) -> list[Row]:
         | {"is_incumbent": False, "outcome": NOT_RUN, "reason": why, "run_ids": [], "shared_with": []}
         for number, label in enumerate(label for label in named if label not in planned)
     ]
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(names))

@@ -142,12 +142,11 @@ def _tables(
     queries = {_key(query): query for each in served if (query := query_of(each, model, config, sent)) is not None}
     kinds: dict[str, dict[int, dict[str, Any]]] = {}
     for query in queries.values():
-        shape, settings = {name: each for name, each in query.items() if name != "settings"}, query["settings"]
-        kind = _key(shape | {name: each for name, each in settings.items() if not name.endswith("_size")})
+        settings = query["settings"]
         for split in {*_SPLITS, settings["tp_size"]}:
             sizes = {"tp_size": split, "moe_tp_size": split, "moe_ep_size": 1}
             own = settings if split == settings["tp_size"] else settings | sizes
-            kinds.setdefault(kind, {})[split] = shape | {"settings": own}
+            kinds.setdefault(_kind(query), {})[split] = query | {"settings": own}
     asked = {_key(query): query for splits in kinds.values() for query in splits.values()} | queries
     found = dict(zip(asked, asked_timings(python, list(asked.values()))[0], strict=True))
     sound, refused = {key: each for key, each in found.items() if isinstance(each, Steps)}, []
@@ -157,10 +156,11 @@ def _tables(
         if why := broken(steps):
             settings = next(iter(splits.values()))["settings"]
             refused.append(f"{json.loads(kind)['backend']} {settings['gemm_quant_mode']}: {why}")
-            sound = {key: each for key, each in sound.items() if _same_kind(asked[key], kind) is False}
+            sound = {key: each for key, each in sound.items() if _kind(asked[key]) != kind}
     return sound, refused
 
 
-def _same_kind(query: Mapping[str, Any], kind: str) -> bool:
-    shape = {name: each for name, each in query.items() if name != "settings"}
-    return _key(shape | {k: v for k, v in query["settings"].items() if not k.endswith("_size")}) == kind
+def _kind(query: Mapping[str, Any]) -> str:
+    """Equal for queries that differ in the number of devices only."""
+    settings = {name: each for name, each in query["settings"].items() if not name.endswith("_size")}
+    return _key({**query, "settings": settings})

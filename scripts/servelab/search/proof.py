@@ -155,7 +155,8 @@ def uneven_starts(pairs: Sequence[ProofPair]) -> str | None:
         if gap > max(_APART[at] * sd, _LEAST_GAP) or (is_noisier and gap > _LEAST_GAP):
             few, word = (low, "lower") if len(low) <= len(high) else (high, "higher")
             apart = abs(_percent(statistics.fmean(few) - statistics.fmean(high if few is low else low)))
-            found.append(f"{len(few)} of {len(pairs)} starts of the {name} {_is(len(few))} {apart:.0f} % {word}")
+            verb = "is" if len(few) == 1 else "are"
+            found.append(f"{len(few)} of {len(pairs)} starts of the {name} {verb} {apart:.0f} % {word}")
         elif is_noisier:
             times = f"{math.sqrt(spread[name] / other):.0f} times" if other else "far more than"
             found.append(f"the starts of the {name} scatter {times} as much as the other side's")
@@ -166,10 +167,6 @@ def _split(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     """Sorted values below and above their largest gap."""
     at = max(range(1, len(values)), key=lambda position: values[position] - values[position - 1])
     return values[:at], values[at:]
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 BETTER = "better"
@@ -251,7 +248,9 @@ def judge_proof(
         reason = f"{reason} (uneven starts: {uneven})"
     return ProofVerdict(
         verdict=verdict,
-        why=_side_by_side(reason, promised_percent, change, f"{_counted(len(pairs))} of {of}"),
+        why=_side_by_side(
+            reason, promised_percent, change, f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of {of}"
+        ),
         pairs=len(pairs),
         promised_change_percent=promised_percent,
         change_percent=None if change is None else change.value,
@@ -286,7 +285,3 @@ def _side_by_side(reason: str, promised: float | None, change: Interval | None, 
         interval = "" if change.low is None else f" (95 % interval {change.low:+.1f} to {change.high:+.1f} %)"
         parts.append(f"{pairs} found {change.value:+.1f} %{interval}")
     return f"{reason}: {', '.join(parts)}" if parts else reason
-
-
-def _counted(pairs: int) -> str:
-    return "1 pair" if pairs == 1 else f"{pairs} pairs"

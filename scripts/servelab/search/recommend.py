@@ -23,7 +23,7 @@ from servelab.search.decide import unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
 from servelab.search.deployment import forms, launched
 from servelab.search.planning import effective_changes, shown
-from servelab.search.proof import asked_half_width_percent
+from servelab.search.proof import BASELINE, WINNER, asked_half_width_percent
 from servelab.search.proof_plan import judge
 from servelab.search.recommended import (
     FROM_LOGS,
@@ -40,8 +40,6 @@ from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM_FIRST, Study
-
-BASELINE, WINNER = "baseline", "winner"
 
 
 def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> tuple[str, str]:

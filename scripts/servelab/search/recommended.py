@@ -13,6 +13,7 @@ from servelab.results.answers import AnswersFound
 from servelab.search.decision import Row
 from servelab.search.proof import ProofVerdict
 from servelab.study.configuration import Configuration
+from servelab.study.plan import LeftOut
 from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.recorded.commands import same_command
 from servelab.study.recorded.plan import RecordedPlanCandidate
@@ -78,16 +79,10 @@ class Proof(ProofVerdict):
     workloads: list[Improvement] = Field(description="What the proof found on every workload.")
 
 
-class ChangedAnswers(JsonPart):
+class ChangedAnswers(LeftOut):
     """A candidate that was faster where the search compared it, but changes answers there or in its proof."""
 
     stage: str = Field(description="Stage.")
-    candidate: str = Field(description="Name of the candidate.")
-    change_percent: FiniteOrNull = Field(
-        description="Change of the objective on the stage's incumbent; in a proof, what the search promised on the "
-        "baseline; null if there is none."
-    )
-    why: str = Field(description="What its answers lost.")
 
 
 class MapLevel(JsonPart):

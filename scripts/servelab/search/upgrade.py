@@ -14,12 +14,11 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
 from servelab.results.past_runs import PastTimes
 from servelab.search.bisect import FIRST_PAIRS
+from servelab.search.proof import BASELINE, WINNER
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Configuration, Load, baseline
 from servelab.study.project import Project
 from servelab.study.spec_builder import run_spec
-
-BASELINE, WINNER = "baseline", "winner"
 
 
 def served_by(project: Project, alias: str, results: Path) -> dict[str, Configuration]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -159,9 +159,8 @@ class _Side:
         return *_version_order(self.engine.version), self.measured_at or ""
 
 
-class _Run(NamedTuple):
-    folder: Path
-    spec: RunSpec
+_Run = tuple[Path, RunSpec]
+"""A run's folder, and its specification."""
 
 
 def build_history(project: Project, plans: Sequence[Plan], runs: Path, *, use_imported: bool = True) -> pa.Table:
@@ -177,14 +176,17 @@ def build_history(project: Project, plans: Sequence[Plan], runs: Path, *, use_im
         if (name := configuration_id(past.spec)) in configurations:
             folder = runs / past.run_id
             of_version = found.setdefault(name, {}).setdefault(canonical_json(past.spec["engine"]), [])
-            of_version.append(_Run(folder, RunSpec.read(folder / "spec.json")))
+            of_version.append((folder, RunSpec.read(folder / "spec.json")))
     sides: dict[str, list[_Side]] = {}
     for name, configuration in configurations.items():
         versions = found.get(name, {})
         if len(versions) + len(configuration.refusals) >= 2:
             measured = [_measured_side(study, configuration.workload, each) for each in versions.values()]
             sides[name] = measured + [_refused_side(engine, why) for engine, why in configuration.refusals.items()]
-    noise = _noise_by_workload(configurations, sides)
+    by_workload: dict[str, list[_Side]] = {}
+    for name, of_versions in sides.items():
+        by_workload.setdefault(configurations[name].workload, []).extend(of_versions)
+    noise = {workload: noise_of_sides(each) for workload, each in by_workload.items()}
     rows = []
     for name, of_versions in sides.items():
         workload, candidate = configurations[name].workload, ", ".join(configurations[name].labels)
@@ -192,15 +194,6 @@ def build_history(project: Project, plans: Sequence[Plan], runs: Path, *, use_im
         for before, after in pairwise(sorted(of_versions, key=lambda side: side.order)):
             rows.append({**place, **_compared(study, before, after, noise[workload])})
     return pa.Table.from_pylist(rows, schema=schemas.HISTORY)
-
-
-def _noise_by_workload(
-    configurations: Mapping[str, _Configuration], sides: Mapping[str, Sequence[_Side]]
-) -> dict[str, StartNoise]:
-    by_workload: dict[str, list[_Side]] = {}
-    for name, of_versions in sides.items():
-        by_workload.setdefault(configurations[name].workload, []).extend(of_versions)
-    return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
 
 
 def _configurations(project: Project, plans: Sequence[Plan]) -> dict[str, _Configuration]:
@@ -230,8 +223,8 @@ def _refused_spec(project: Project, candidate: PlannedCandidate) -> dict[str, Ru
 
 def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
     """A configuration at one version: its starts of a proof, which chose nothing, or else those of the search."""
-    proved = [run for run in runs if run.spec.start.startswith(PROOF)]
-    runs = sorted(proved or runs, key=lambda run: run.spec.start)
+    proved = [run for run in runs if run[1].start.startswith(PROOF)]
+    runs = sorted(proved or runs, key=lambda run: run[1].start)
     starts, finished = [], []
     for folder, spec in runs:
         status, data = read_run(study, workload, spec, folder)
@@ -241,7 +234,7 @@ def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
         starts.append(Start(planned, status, parse_run(study, spec, status, data) if status.is_ok else {}))
         finished.append(status.finished_at)
     folder, spec = runs[0]
-    run_ids = [run.folder.name for run in runs]
+    run_ids = [folder.name for folder, _ in runs]
     found = columns_of_starts(study, spec.hardware.count, starts)
     row = comparison_row(found, found["start_values"])
     machine = machine_of(folder / "manifest.json")
@@ -311,7 +304,7 @@ def answers_table(project: Project, answers: Mapping[str, StudyAnswer]) -> pa.Ta
                 "versions": ", ".join(f"{alias} {engine.version}" for alias, engine in answer.versions.items()),
                 "is_current": name == now,
                 "same_question": answer.question == question,
-                "winner_changed": None if before is None else _chosen(before) != _chosen(answer),
+                "winner_changed": before and before.recommended.configuration != recommended.configuration,
                 "candidate": answer.winner,
                 "engine": recommended.engine,
                 "engine_version": recommended.engine_version,
@@ -329,10 +322,6 @@ def answers_table(project: Project, answers: Mapping[str, StudyAnswer]) -> pa.Ta
         )
         before = answer
     return pa.Table.from_pylist(rows, schema=schemas.ANSWERS)
-
-
-def _chosen(answer: StudyAnswer) -> object:
-    return answer.recommended.configuration
 
 
 def _answer_order(answer: StudyAnswer) -> tuple[list[tuple[str, bool, Any]], str]:

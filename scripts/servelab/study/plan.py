@@ -68,7 +68,7 @@ class LeftOut(JsonPart):
     """The proposal of the search that is not proved to the end: its answers changed in the first pairs of its proof."""
 
     candidate: str = Field(description="Name of the candidate.")
-    change_percent: FiniteOrNull = Field(description="Change that the search promised; null if it has none.")
+    change_percent: FiniteOrNull = Field(description="Change that the search found; null if it has none.")
     why: str = Field(description="What its answers lost.")
 
 
