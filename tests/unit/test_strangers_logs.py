@@ -58,8 +58,8 @@ def test_ttft_of_answers_that_were_not_streamed_is_none(tmp_path: Path) -> None:
 def test_each_figure_names_its_formula(tmp_path: Path) -> None:
     old, new = (only(CONSOLE if name else json.dumps(SAVED), tmp_path).formulas for name in (True, False))
     assert old["ttft_ms"].id is None and "vllm-bench:ttft_ms in releases <0.33.0" in old["ttft_ms"].text
-    assert new["tpot_ms"].id == "tpot_ms" and new["tpot_ms"].releases == ">=0.30.0"
-    assert new["e2el_ms"].id == "e2el_ms" and new["peak_concurrency"].id == "vllm-bench:peak_concurrency"
+    assert new["tpot_ms"].id == "vllm-bench:tpot_ms" and new["tpot_ms"].releases == ">=0.30.0"
+    assert new["requests_per_s"].id == "requests_per_s" and new["e2el_ms"].id == "vllm-bench:e2el_ms"
 
 
 CODE = "".join(f'<div class="line"><span>{line}</span></div>' for line in LINES)

@@ -17,8 +17,8 @@ from servelab.recorded.readers.pieces import (
     Window,
 )
 
-_TITLE = "Serving Benchmark Result"
-_HEADER = re.compile(rf"(?<!=)(=+) {_TITLE} \1$")
+_TITLE = "(?:Serving|Offline Throughput) Benchmark Result"
+_HEADER = re.compile(rf"(?<!=)(=+) {_TITLE} \1=?$")
 _HALF_HEADER = re.compile(rf"===\s*{_TITLE}|{_TITLE}\s*===")
 _FOOTER = "=" * 50
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
@@ -58,7 +58,7 @@ def titled(lines: Window, at: int, line: Line, above: Line, is_known: Callable[[
 
 
 def _is_header(text: str) -> bool:
-    return _TITLE in text and _HALF_HEADER.search(text) is not None
+    return "Benchmark Result" in text and _HALF_HEADER.search(text) is not None
 
 
 def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, first: int) -> Found:

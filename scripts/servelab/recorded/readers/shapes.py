@@ -86,7 +86,7 @@ def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     for number, (head, found) in enumerate(_tables(piece)):
         for name, row in _joined(found):
             if len(row.cells) != len(head):
-                text = f"{len(row.cells)} columns where the table has {len(head)}: the row is cut off"
+                text = f"{len(row.cells)} columns where the table's head has {len(head)}"
                 raise piece.error(text, row.line)
             values = dict(zip(head[1:], row.cells[1:], strict=True))
             if piece.form == "csv" or not number or name in reader.families:

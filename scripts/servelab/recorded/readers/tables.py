@@ -255,7 +255,7 @@ def comma_separated(lines: Window, begin: int, line: Line, above: Line, heads: N
 def _saved(row: TableRow, head: tuple[str, ...], why: str | None) -> Piece:
     """The object in a row."""
     if len(row.cells) != len(head):
-        why = f"{len(row.cells)} columns where the table has {len(head)}: the row is cut off"
+        why = f"{len(row.cells)} columns where the table's head has {len(head)}"
     content = {name: _value(text) for name, text in zip(head, row.cells, strict=False) if name and text}
     return Piece("json", row.line, row.line, dict.fromkeys(head, row.line), document=content, broken=why)
 
