@@ -186,7 +186,9 @@ class Reader(BaseModel, frozen=True, extra="allow"):
         seen, unknown = self._add_entries(run, found, settings)
         missing = list(self._missing(found.figures))
         if missing and not (self.may_be_abbreviated and self.required[0] not in missing):
-            raise piece.error(f"the line of {missing[0]} is missing, which {self.tool} always writes: cut off, or another kind")
+            raise piece.error(
+                f"the line of {missing[0]} is missing, which {self.tool} always writes: cut off, or another kind"
+            )
         wrong = contradiction(found.ranges, self.rules, self.within_run)
         if wrong is not None:
             raise piece.error(f"the result contradicts itself: {wrong[1]}", found.figures[wrong[0]].line)
