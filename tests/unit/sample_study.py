@@ -7,7 +7,6 @@ winners, a failed candidate, a stage that does not apply, a candidate of a singl
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from pathlib import Path
@@ -17,16 +16,27 @@ import made_run
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from servelab.core.run_spec import RunSpec
 from servelab.measure.run_files import GitState, ManifestDevice
 from servelab.metrics.tables import schemas
 from servelab.search.recommended import Improvement
 
-DATA = yaml.safe_load((Path(__file__).parents[1] / "data/sample_study.yaml").read_text(encoding="utf-8"))
-STUDY, WORKLOADS = DATA["study"]["study"], DATA["study"]["workloads"]
+STUDY = "npu-qwen"
 OBJECTIVE = "total_tokens_per_s"
+WORKLOADS = {
+    "sharegpt": "ShareGPT, 1,000 prompts",
+    "short-128x4": "Short: 128 in, 4 out",
+    "very-long-32000x100": "Very long: 32,000 in, 100 out",
+}
+OUT_OF_MEMORY = "torch.OutOfMemoryError: tried to allocate 14.5 GiB | 3.2 GiB free <unit 0>"
+
+
+DISTURBED = "disturbed round: round 2: total_tokens_per_s 1207, the others' median is 2281"
+NO_GAPS = "zero itl: 3,000 of 3,000 answers of several tokens have no gap between them"
+SUSPECT = {("very-long-32000x100", "winner"), ("short-128x4", "baseline")}
+"""Runs of the comparison that are suspect, by workload and side."""
+
 CONFIGURATION = {"model": "base", "options": {}, "arguments": {}, "environment_variables": {}}
 MACHINE = {"cpu": "Kunpeng 920", "cpus": 192, "memory_bytes": 1024 * 2**30, "kernel": "5.10.0"}
 DEVICES = [
@@ -104,12 +114,72 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
 
 
 STAGES = {
-    stage: [table_row(stage, number % 2 if stage == "confirm" else number, **row) for number, row in enumerate(rows)]
-    for stage, rows in DATA["stages"].items()
+    "engine": [
+        table_row("engine", 0, "baseline", 2048.0),
+        table_row("engine", 1, "sglang", 2391.5, engine="sglang", engine_version="0.5.6"),
+        table_row(
+            "engine", 2, "a candidate whose label is much longer than any plot has room for, really", 2100.0, rounds=1
+        ),
+    ],
+    "parallelism": [
+        table_row("parallelism", 0, "sglang", 2391.5),
+        table_row("parallelism", 1, "tensor_parallel_size=4", 2270.0, accelerators=4),
+        table_row(
+            "parallelism",
+            2,
+            "tensor_parallel_size=1",
+            None,
+            outcome="failed",
+            reason="out_of_memory",
+            message=OUT_OF_MEMORY,
+            success_rate=None,
+            rounds=0,
+            accelerators=1,
+        ),
+        table_row(
+            "parallelism",
+            3,
+            "pipeline_parallel_size=2",
+            None,
+            run_id=None,
+            outcome="failed",
+            reason="refused",
+            message="engine sglang has no option pipeline_parallel_size",
+            success_rate=None,
+            rounds=0,
+            accelerator_s=None,
+            command="",
+        ),
+    ],
+    "batching": [
+        table_row("batching", 0, "tensor_parallel_size=4", 2270.0, accelerators=4),
+        table_row(
+            "batching", 1, "--max-num-seqs=512", 2281.0, accelerators=4, validity="suspect", validity_note=DISTURBED
+        ),
+        table_row("batching", 2, "--stream=off", 9999.0, accelerators=4, validity="invalid", validity_note=NO_GAPS),
+    ],
+    "speculative": [table_row("speculative", 0, "tensor_parallel_size=4", 2270.0, accelerators=4)],
+    "confirm": [
+        table_row(
+            "confirm",
+            position,
+            candidate,
+            value * scale,
+            workload=workload,
+            accelerators=count,
+            **({"validity": "suspect", "validity_note": DISTURBED} if (workload, candidate) in SUSPECT else {}),
+        )
+        for workload, scale, gain in zip(WORKLOADS, (1.0, 6.1, 0.3), (1.108, 1.004, 2.31), strict=True)
+        for position, candidate, value, count in ((0, "baseline", 2048.0, 8), (1, "winner", 2048.0 * gain, 4))
+    ],
 }
-TITLES = {stage["name"]: stage["title"] for stage in DATA["study"]["stages"]}
-WINNERS = DATA["winners"]
-OUT_OF_MEMORY = STAGES["parallelism"][2]["message"]
+TITLES = {
+    "engine": "Choosing the inference engine",
+    "parallelism": "Parallelism",
+    "batching": "Batching",
+    "speculative": "Speculative decoding",
+}
+WINNERS = dict.fromkeys(TITLES, "tensor_parallel_size=4") | {"engine": "sglang"}
 
 
 def verdict(row: dict[str, Any], incumbent: dict[str, Any], is_winner: bool) -> dict[str, Any]:
@@ -219,9 +289,9 @@ def checks() -> list[dict[str, Any]]:
     for row in [row for stage in STAGES.values() for row in stage if row["outcome"] == "ok"]:
         run = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "action": None}
         rows.append(run | {"check": "busy_machine", "level": "not applicable", "saw": "no telemetry of the CPUs"})
-        for check, level in (("disturbed_round", "suspect"), ("zero_itl", "invalid")):
-            fails, text = row["validity"] == level, (row["validity_note"] or "").partition(": ")[2]
-            saw = {"level": level, "saw": text} if fails else {"level": "ok", "saw": "nothing odd"}
+        for check, level, text in (("disturbed_round", "suspect", DISTURBED), ("zero_itl", "invalid", NO_GAPS)):
+            fails = row["validity"] == level
+            saw = {"level": level, "saw": text.split(": ", 1)[1]} if fails else {"level": "ok", "saw": "nothing odd"}
             rows.append(run | {"check": check, **saw, "action": f"Look into {check}." if fails else None})
     return rows
 
@@ -285,7 +355,19 @@ COMMAND = "sglang serve Qwen/Qwen3-32B --tensor-parallel-size 4 --served-model-n
 
 def winner_map() -> dict[str, Any]:
     """The map of a curve at which the winner is better from 46 in flight on."""
-    return copy.deepcopy(DATA["winner_map"])
+    return {
+        "curve": "sharegpt",
+        "load": "max_concurrency",
+        "metric": OBJECTIVE,
+        "basis": "accelerator",
+        "text": "sharegpt: up to 38 in flight the baseline is better; from 46 in flight the winner is better.",
+        "levels": [],
+        "ranges": [
+            {"best": ["baseline"], "from_load": 1, "to_load": 38},
+            {"best": ["baseline", "winner"], "from_load": 38, "to_load": 46},
+            {"best": ["winner"], "from_load": 46, "to_load": 256},
+        ],
+    }
 
 
 def recommended() -> dict[str, Any]:
@@ -314,7 +396,27 @@ def recommended() -> dict[str, Any]:
 
 
 def study() -> dict[str, Any]:
-    return copy.deepcopy(DATA["study"])
+    return {
+        "study": STUDY,
+        "title": "Qwen3-32B on eight NPUs",
+        "model": {"id": "Qwen/Qwen3-32B", "revision": "9216db5781bf21249d130ec9da846c4624c16137"},
+        "hardware": {"accelerator": "Ascend 910B", "device": "ascend", "per_node": 8},
+        "engines": {"vllm": {"version": "0.32.0"}, "sglang": {"version": "0.5.6"}},
+        "baseline": {"engine": "vllm"},
+        "objective": {
+            "metric": OBJECTIVE,
+            "per": "accelerator",
+            "on": "sharegpt",
+            "margin_percent": 2.0,
+            "slos": {"ttft_ms": 500.0, "tpot_ms": 50.0},
+        },
+        "protocol": {"rounds": 3, "warmup_requests": 4},
+        "workloads": WORKLOADS,
+        "stages": [
+            {"name": name, "title": title, "candidates": [row["candidate"] for row in STAGES[name][1:]] or ["eagle"]}
+            for name, title in TITLES.items()
+        ],
+    }
 
 
 def spec(row: dict[str, Any]) -> RunSpec:
