@@ -5,7 +5,7 @@ import pytest
 from made_results import write_run
 from made_study import demo_study
 
-from servelab.results.answers import AnswersFound, found_in
+from servelab.results.answers import AnswersFound
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
@@ -90,20 +90,6 @@ def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
     table = measured(project, plan, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
     verdict = judge(project.study, table, 60.0)
     assert verdict.verdict == "failed" and "changes answers" in verdict.why and not verdict.holds
-
-
-def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(make_project, tmp_path):
-    stages = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
-    content = study_content() | {"stages": stages, "answers": {"num_questions": QUESTIONS, "of": "all"}}
-    project = make_project(content)
-    plan = plan_stage(project, "sequences", baseline(project.study))
-    tables = measured(project, plan, tmp_path, {plan.candidates[1].candidate: answers(other=QUESTIONS)}, {})
-    found = found_in(tables["table"].to_pylist()[1])
-    version = project.study.engines["llama.cpp"].version
-    assert [each.startswith(f"llama.cpp {version}: ") for each in found.warnings] == [True]
-    assert f"{QUESTIONS} of {QUESTIONS} differ from the baseline's" in found.warnings[0]
-    decision = decide_stage(project.study, plan, tables["table"].to_pandas())
-    assert f"warning, llama.cpp {version}" in decision.candidates[1].why
 
 
 @pytest.mark.parametrize(

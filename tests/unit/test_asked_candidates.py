@@ -110,28 +110,6 @@ def test_settings_that_may_change_answers(engine, setting, may):
 
 
 @pytest.mark.parametrize(
-    ("engine", "setting", "should"),
-    [
-        ("llama.cpp", "--model-draft", True),
-        ("llama.cpp", "max_num_seqs", True),
-        ("llama.cpp", "kv_cache_dtype", False),
-        ("llama.cpp", "-fa", False),
-        ("vllm", "prefix_caching", True),
-        ("vllm", "--enable-chunked-prefill", True),
-        ("vllm", "--speculative-config", True),
-        ("vllm", "speculative_tokens", True),
-        ("vllm", "--quantization", False),
-        ("vllm-ascend", "--speculative-config", True),
-        ("sglang", "speculative_tokens", True),
-        ("sglang", "--speculative-algorithm", True),
-        ("sglang", "--dtype", False),
-    ],
-)
-def test_settings_that_should_leave_greedy_answers_as_they_are(engine, setting, should):
-    assert ENGINES.get(engine).should_keep_answers(setting) is should
-
-
-@pytest.mark.parametrize(
     ("answers", "message"),
     [
         ({"questions": "embeded"}, r"answers\.questions: .*embeded.*embedded"),

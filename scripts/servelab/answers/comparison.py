@@ -54,7 +54,6 @@ class InstrumentFinding(JsonPart):
         None, description="Smallest loss that would have been seen, in points; null if there is none."
     )
     figures: list[Figure] = Field([], description="Its figures.")
-    warning: str | None = Field(None, description="A difference that was not expected; null if there is none.")
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,6 @@ class Comparison:
     """Of the interval that decides: 0.95 for one comparison, and more if several share the error of 5 %."""
     floor: Mapping[str, Answer] | None = None
     """Answers of another start of the baseline; None if it had one start."""
-    expect_same: bool = False
-    """Whether the candidate should not change greedy answers; a difference beyond the floor is then a warning."""
 
 
 class PairedShare(NamedTuple):

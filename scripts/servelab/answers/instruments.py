@@ -108,37 +108,21 @@ def agreement(comparison: Comparison) -> InstrumentFinding | None:
     """Equal answers. A missing answer is not equal to any."""
     total = len(comparison.questions)
     equal = _equal(comparison, comparison.candidate)
-    other = None if comparison.floor is None else _equal(comparison, comparison.floor)
-    share = share_interval(len(equal), total)
-    floor = None if other is None else 100 * len(other) / total
-    found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
+    share = share_interval(equal, total)
+    floor = None if comparison.floor is None else 100 * _equal(comparison, comparison.floor) / total
+    found = f"{equal:,} of {total:,} answers are equal ({100 * share.value:.1f} %"
     found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
     return InstrumentFinding(
         instrument="agreement",
         verdict=None,
         why=f"reported: {found}",
         figures=[share.figure("agreement", "equal_answers", total, floor=floor)],
-        warning=_warning(equal, other, total) if comparison.expect_same else None,
     )
 
 
-def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> set[str]:
+def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> int:
     baseline = comparison.baseline
-    return {key for key in comparison.questions if key in answers and answers[key].text == baseline[key].text}
-
-
-def _warning(equal: set[str], other: set[str] | None, total: int) -> str | None:
-    """A difference beyond the floor, paired question by question."""
-    if other is None or len(equal) == total:
-        return None
-    lost, gained = len(other - equal), len(equal - other)
-    low = paired_difference(lost, gained, total).low
-    if low <= 0 or mcnemar_p(lost, gained) > 0.05:
-        return None
-    return (
-        f"greedy answers should not change, but {total - len(equal):,} of {total:,} differ from the baseline's, and "
-        f"{total - len(other):,} between two starts of the baseline"
-    )
+    return sum(key in answers and answers[key].text == baseline[key].text for key in comparison.questions)
 
 
 INSTRUMENTS = (agreement, missing, tasks)

@@ -30,11 +30,9 @@ class AnswersVerdict:
     """Smallest loss of right answers that would have been seen, in points; None if no question is graded."""
     findings: Sequence[InstrumentFinding] = ()
     """What each instrument found in the start that decided, against the first baseline's."""
-    warnings: Sequence[str] = ()
-    """Differences that were not expected."""
 
 
-def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same: bool = False) -> AnswersVerdict:
+def judge(baseline: Starts, candidate: Starts, allowed: Allowed) -> AnswersVerdict:
     """The verdict on a candidate from the answers of its starts and of the baseline's, each start's by its label.
 
     - `changes answers`: a start of the candidate loses more than is allowed, beyond noise, against every start of the
@@ -43,8 +41,7 @@ def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same:
     - `cannot tell`: everything else, with the smallest loss that would have been seen.
     - `not measured`: one side has no start, or the baseline was asked nothing.
 
-    A start without answers to the questions has lost them. `expect_same` is for changes that should leave greedy
-    answers unchanged: a difference beyond the floor gives a warning.
+    A start without answers to the questions has lost them.
     """
     answered = {start: by_question(answers) for start, answers in baseline.items()}
     given = {start: by_question(answers) for start, answers in candidate.items()}
@@ -59,9 +56,7 @@ def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same:
     if not any(answered.values()):
         return AnswersVerdict(CANNOT_TELL, "the baseline answered none of the questions")
     confidence = 1 - ERROR / len(given)  # a missing answer is a wrong one to `tasks` too, so that chance counts once
-    found = {
-        start: _against_all(answered, answers, allowed, confidence, expect_same) for start, answers in given.items()
-    }
+    found = {start: _against_all(answered, answers, allowed, confidence) for start, answers in given.items()}
     return _summary(found, min(map(len, answered.values())), len(asked))
 
 
@@ -70,7 +65,6 @@ def _against_all(
     candidate: Mapping[str, Answer],
     allowed: Allowed,
     confidence: float,
-    expect_same: bool,
 ) -> list[InstrumentFinding]:
     """Each instrument's findings in a start: the figures against the first baseline's, the verdict against all."""
     found: dict[str, list[InstrumentFinding]] = {}
@@ -83,7 +77,6 @@ def _against_all(
             allowed=allowed,
             confidence=confidence,
             floor=baseline[starts[(number + 1) % len(starts)]] if len(starts) > 1 else None,
-            expect_same=expect_same,
         )
         for instrument in INSTRUMENTS:
             finding = instrument(comparison)
@@ -129,5 +122,4 @@ def _summary(found: Mapping[str, Sequence[InstrumentFinding]], fewest: int, aske
     smallest = max(losses, default=None)
     if verdict == CANNOT_TELL and smallest is not None:
         why += f"; a loss of {smallest:.1f} points or more would have been seen"
-    warnings = [f"{start}: {finding.warning}" for start in found for finding in found[start] if finding.warning]
-    return AnswersVerdict(verdict, why, smallest, found[start], warnings)
+    return AnswersVerdict(verdict, why, smallest, found[start])

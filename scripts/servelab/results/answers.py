@@ -14,10 +14,8 @@ from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, Instrum
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer, grade
 from servelab.core.files import FiniteOrNull, JsonPart
-from servelab.engines.adapters import ENGINES, Engine
 from servelab.metrics.tables import schemas
 from servelab.results.run_records import read_sealed
-from servelab.study.configuration import Configuration, baseline, should_keep_answers
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study
 
@@ -66,7 +64,6 @@ class AnswersFound(JsonPart):
         None, description="Same texts of two server starts of the baseline; null with one start."
     )
     findings: list[InstrumentFinding] = Field([], description="What each instrument found.")
-    warnings: list[str] = Field([], description="Differences that were not expected, with the engine and its version.")
 
 
 def found_in(row: Mapping[str, Any]) -> AnswersFound | None:
@@ -92,7 +89,7 @@ def compare_answers(study: Study, plan: Plan, runs_folder: Path) -> StageAnswers
         if not asked:
             continue
         is_baseline = not own.isdisjoint(each.run.run_id for each in asked)
-        verdict = _judged(study, candidate.configuration, of_baseline, asked)
+        verdict = _judged(study, of_baseline, asked)
         found.columns[position] = {
             "answers": None if is_baseline else verdict.verdict,
             "answers_note": verdict.why,
@@ -106,21 +103,14 @@ def compare_answers(study: Study, plan: Plan, runs_folder: Path) -> StageAnswers
     return found
 
 
-def _judged(
-    study: Study, configuration: Configuration, of_baseline: Sequence[_Asked], asked: Sequence[_Asked]
-) -> AnswersFound:
+def _judged(study: Study, of_baseline: Sequence[_Asked], asked: Sequence[_Asked]) -> AnswersFound:
     """The verdict on a candidate, or on the baseline, which is compared with itself."""
-    assert study.answers is not None
-    start, wanted = baseline(study).configuration, study.answers
-
-    def engine_of(alias: str) -> Engine:
-        return ENGINES.get(study.engines[alias].engine or alias)
-
+    wanted = study.answers
+    assert wanted is not None
     found = judge(
         {each.run.start: _answers(each) for each in of_baseline},
         {each.run.start: _answers(each) for each in asked},
         wanted.allowed,
-        expect_same=should_keep_answers(start, configuration, engine_of),
     )
     names: dict[str, Any] = {"questions": wanted.questions, "allowed_loss_points": wanted.allowed_loss_points}
     if not of_baseline or found.verdict == NOT_MEASURED:
@@ -137,17 +127,12 @@ def _judged(
         text += f"; a loss of {found.smallest_loss_points:.1f} points or more would have been seen"
     elif found.verdict != SAME:
         text += f"; {found.verdict}: {found.why}"
-    named = f"{engine_of(configuration.engine).name} {study.engines[configuration.engine].version}"
-    warnings = [f"{named}: {warning}" for warning in found.warnings]
-    if warnings:
-        text += f"; warning, {'; '.join(warnings)}"
     return AnswersFound(
         verdict=found.verdict,
         why=text,
         floor_same=floor,
         smallest_loss_points=found.smallest_loss_points,
         findings=found.findings,
-        warnings=warnings,
         **names,
         **counts,
     )

@@ -12,7 +12,6 @@ import pandas as pd
 
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
 from servelab.metrics.timeline import lengths_text
-from servelab.results.answers import found_in
 from servelab.results.checks import unequal_places
 from servelab.search.decision import (
     CANNOT_TELL,
@@ -188,8 +187,7 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         why += f"; {lengths}"
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
-    answers = found_in(row)
-    if row.get("answers") == CANNOT_TELL or (verdict != CHANGES_ANSWERS and answers is not None and answers.warnings):
+    if row.get("answers") == CANNOT_TELL:
         why += f"; answers: {row['answers_note']}"
     if differs := unequal_places([incumbent, row]):
         why += f"; not measured at one place: {differs}"

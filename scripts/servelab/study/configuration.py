@@ -189,14 +189,6 @@ def may_change_answers(before: Configuration, after: Configuration, engine_of: C
     return any(engine.changes_answers(name) for name in _different(before, after))
 
 
-def should_keep_answers(before: Configuration, after: Configuration, engine_of: Callable[[str], Engine]) -> bool:
-    """Whether `after` should give the same greedy answers, though it may differ in settings such as a draft model."""
-    if (before.engine, before.model) != (after.engine, after.model):
-        return False
-    engine = engine_of(after.engine)
-    return all(engine.should_keep_answers(name) for name in _different(before, after))
-
-
 def _different(before: Configuration, after: Configuration) -> Iterator[str]:
     """Names of the settings in which two configurations differ."""
     for kind in KINDS:

@@ -119,8 +119,6 @@ class Engine(ABC):
     answer_settings: ClassVar[tuple[str, ...]] = ("attention_backend", "kv_cache_dtype", "speculative_*")
     """Options, flags (without dashes, any of their names) and variables that may change greedy answers; `*` stands for
     any characters. Batch sizes and caches are not among them: they should change nothing beyond rounding."""
-    lossless_settings: ClassVar[tuple[str, ...]] = ("speculative_*", "speculative-*")
-    """Those of `answer_settings` that should leave greedy answers as they are: a difference is a warning."""
     request_body: ClassVar[Mapping[str, Any]] = {"ignore_eos": True}
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]] = []
@@ -307,15 +305,8 @@ class Engine(ABC):
 
     def changes_answers(self, setting: str) -> bool:
         """Whether an option, an argument or an environment variable may change greedy answers."""
-        return self._is_one_of(setting, self.answer_settings)
-
-    def should_keep_answers(self, setting: str) -> bool:
-        """Whether greedy answers should be the same with another value of a setting."""
-        return not self.changes_answers(setting) or self._is_one_of(setting, self.lossless_settings)
-
-    def _is_one_of(self, setting: str, patterns: tuple[str, ...]) -> bool:
         names = (setting, self.names.of(setting))
-        known = {*patterns, *map(bare, patterns)}
+        known = {*self.answer_settings, *map(bare, self.answer_settings)}
         return any(fnmatchcase(name, pattern) for name in names for pattern in known)
 
     def refused_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:

@@ -33,7 +33,6 @@ class Endpoint(Engine):
     checks_arguments = True
     owned = (Owned("the server already runs, and its variables are its own", variables=("*",)),)
     answer_settings = ("url", "model", "state", "request-fields")
-    lossless_settings = ()
     log_prefix: ClassVar = re.compile(r"")
 
     def command(self, serve: Serve) -> list[str]:

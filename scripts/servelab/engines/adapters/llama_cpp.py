@@ -42,7 +42,6 @@ class LlamaCpp(Engine):
     facts = EnvironmentFacts(
         application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
     )
-    lossless_settings = (*Engine.lossless_settings, "model-draft", "draft*", "spec-*")
 
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
