@@ -56,8 +56,6 @@ class Forecast(Strict):
     is_past: bool
     """Whether all runs have similar past ones."""
     known: int
-    known_jobs: int
-    """Jobs that measure these: what a dry-run lists of `measure`."""
     stages: list[StageLeft]
     power: str
     """The gains that its proof can find, with starts like those of past studies."""
@@ -90,8 +88,7 @@ class Forecast(Strict):
             rows.append("* as far as it can be told now: what earlier stages find decides")
         certain = "certain by now: nothing, since a stage that is measured is decided again"
         if self.known:
-            jobs = f"{self.known_jobs} job{'' if self.known_jobs == 1 else 's'}"
-            certain = f"certain by now: {_runs(self.known)} in {jobs} (`measure`)"
+            certain = f"certain by now: {_runs(self.known)}"
         rows += filter(None, [certain, self.split, self.power, self.search, *self.next_stage])
         return [head, *(f"  {row}" for row in rows)]
 
@@ -129,14 +126,12 @@ def forecast(
     measured: set[str] = set()
     planned: set[str] = set()
     next_stage: list[str] = []
-    leaders: set[str] = set()
     stages: list[tuple[Step, list[Visit]]] = []
     for step in follow(project, results) if steps is None else steps:
         left = {run_id for run_id in step.plan.run_ids() if not is_complete(run_id)}
         stages.append((step, _new_visits(step.plan, left - planned)))
         planned |= left
         if step.is_known:
-            leaders |= _leaders(step.plan, left)
             measured |= set(step.plan.run_ids()) - left
             next_stage = next_stage or (_described(step.plan, left) if left else [])
     costs = _Costs(PastTimes(results / "runs", use_imported=use_imported))
@@ -158,19 +153,12 @@ def forecast(
         about_s=_sum([stage.about_s for stage in found]),
         is_past=all(costs.past.of_visit(visit) for visit in visits),
         known=sum(len(visit) for step, of_stage in stages if step.is_known for visit in of_stage),
-        known_jobs=len(leaders),
         stages=found,
         power=power_text(project.study, past_noise(project.study, results)) if visits else "",
         split=_split(project, visits, costs),
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
     )
-
-
-def _leaders(plan: Plan, left: Set[str]) -> set[str]:
-    """The last of the runs that are left of each job: jobs of several plans that end with one run are one job."""
-    jobs = ([run.run_id for visit in job for run in visit if run.run_id in left] for job in plan.jobs())
-    return {runs[-1] for runs in jobs if runs}
 
 
 def _new_visits(plan: Plan, left: Set[str]) -> list[Visit]:
