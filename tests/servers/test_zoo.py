@@ -66,6 +66,11 @@ def test_quirk(name, tmp_path):
     assert other["last_token_s"] - other["first_token_s"] >= (TOKENS - 1) * GAP_S
 
 
+def test_whole_answers_without_done_are_counted(tmp_path):
+    with StubServer(quirks=SCRIPTS).running() as url:
+        assert send_load(plan_for(tmp_path, url, ["no done", "sound", "an early close"])).stats.without_done == 1
+
+
 def test_tokens_of_a_text_need_not_be_those_that_were_asked_for(tmp_path):
     letters = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     letters.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")

@@ -105,6 +105,7 @@ class LoadStats(JsonPart):
     tokens_counted: int = Field(
         0, description="Requests whose tokens were counted with the tokenizer, as the server sent no usage."
     )
+    without_done: int = Field(0, description="Successes that ended without `[DONE]`.")
     requests_not_sent: int = Field(0, description="Requests not sent because `duration_s` was over.")
     saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")
 

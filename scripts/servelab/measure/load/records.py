@@ -226,6 +226,7 @@ def _answered(
         "error": error_of(exchange, body, answer, None if is_counted else record["output_tokens_asked"], plan),
         "text": answer.text if plan.keep_answers and exchange.status == 200 else None,
         "is_counted": is_counted,
+        "is_done": answer.done,
     }
 
 

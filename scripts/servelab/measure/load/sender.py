@@ -84,6 +84,7 @@ def send_load(plan: LoadPlan) -> LoadResult:
         max_rss_bytes=_max_rss_bytes() + (sum(result.max_rss_bytes for result in results) if processes > 1 else 0),
         unread_p99_ms=_p99(results),
         tokens_counted=sum(record.get("is_counted", False) for record in records),
+        without_done=sum(record["error"] is None and not record.get("is_done", True) for record in records),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
     )

@@ -22,18 +22,16 @@ from typing import BinaryIO
 import yaml
 
 from servelab.recorded.readers import blocks, shapes, tables
-from servelab.recorded.readers.figures import VALUE, PrintedFigure
+from servelab.recorded.readers.figures import VALUE
 from servelab.recorded.readers.lines import opened, streams
 from servelab.recorded.readers.pieces import Finder, Piece, ReadError, find
-from servelab.recorded.readers.results import Block, Reader, UnknownLine
+from servelab.recorded.readers.results import Block, Reader
 from servelab.recorded.readers.tables import gathered
 
 __all__ = [
     "VALUE",
     "Block",
-    "PrintedFigure",
     "ReadError",
-    "UnknownLine",
     "UnknownResultError",
     "read_file",
     "scan_file",

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from servelab.recorded.readers.figures import statistic_of
 from servelab.recorded.readers.pieces import Piece, Table, TableRow
 from servelab.recorded.readers.results import Entry, Reader, ToolRun
-
-Shape = Callable[[Reader, Piece], Iterable[ToolRun]]
 
 
 def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:

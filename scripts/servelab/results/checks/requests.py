@@ -162,4 +162,5 @@ def _unseen_tokens(evidence: Evidence) -> Saw:
     several = np.maximum(done["chunks"], 1)
     together = (done["output_tokens"] > _TOGETHER * several) & (several < _FEW_EVENTS)
     text = f"{int(together.sum()):,} of {len(done):,} answers came as fewer than {_FEW_EVENTS} events of several tokens"
+    text += f", {sum(stats.without_done for stats in evidence.client):,} without [DONE]"
     return suspect(text) if together.sum() > 0.01 * len(done) else ok(text)
