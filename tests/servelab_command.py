@@ -1,12 +1,38 @@
-"""The command `servelab` as pyproject.toml names it, for tests: it runs without being installed."""
+"""The command `servelab` for tests: in this process, and as pyproject.toml names it, which needs no installation."""
 
+import contextlib
+import io
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+
+from servelab.cli.launch import servelab
 
 ROOT = Path(__file__).parents[1]
 _MODULE, _, _FUNCTION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"][
     "servelab"
 ].partition(":")
 SERVELAB = [sys.executable, "-c", f"from {_MODULE} import {_FUNCTION}; {_FUNCTION}()"]
-"""What the program that pip writes does."""
+"""The program that pip writes."""
+
+
+def run_servelab(*words: object, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, in that folder and with these environment variables besides."""
+    said, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(errors),
+        pytest.raises(SystemExit) as end,
+    ):
+        patch.chdir(cwd)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        if words and words[0] in servelab.commands:  # its parser has the folder of the last call
+            vars(servelab.commands[words[0]]).pop("_parser", None)
+        servelab.main([str(word) for word in words], prog_name="servelab")
+    printed = (stream.buffer.getvalue().decode() for stream in (said, errors))
+    return subprocess.CompletedProcess(words, end.value.code or 0, *printed)

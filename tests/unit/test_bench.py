@@ -1,14 +1,11 @@
 """`servelab bench`: a stub server measured by its address, what is found of it, and two benches compared."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import bench_server
 import pyarrow.parquet as pq
 import pytest
+from servelab_command import run_servelab
 from servers.stub_server import GAP_S, MODEL, TEMPLATE_TOKENS, StubServer
 
 from servelab.bench.bench_result import Bench, BenchLoad, PointResult
@@ -16,15 +13,12 @@ from servelab.bench.page import bench_page, changes, differences, plain_words
 from servelab.core.errors import ServelabError
 from servelab.engines.endpoint import Asked
 
-ROOT = Path(__file__).parents[2]
 SMALL = ("--requests", "4", "--input-tokens", "40", "--output-tokens", "8", "--warmup", "1")
 KEY = "-".join(("sk", "never", "to", "be", "seen", "9421"))  # in one piece no archive would take this file
 
 
 def bench(url, output, *words, **variables):
-    command = [sys.executable, "scripts/servelab_command.py", "bench", url, "--output", str(output), *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")} | variables
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return run_servelab("bench", url, "--output", output, *words, **variables)
 
 
 def read(folder):

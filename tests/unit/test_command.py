@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from servelab_command import SERVELAB
+from servelab_command import run_servelab
 
+from servelab.cli.checkout import find_studies
 from servelab.cli.first_study import first_model
 from servelab.cli.launch import servelab, snakemake_line
 from servelab.core.errors import ConfigError
@@ -34,35 +35,18 @@ def checkout(tmp_path):
     return folder
 
 
-def call(*words, cwd, **variables):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")} | variables
-    return subprocess.run(
-        [*SERVELAB, *words],
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
 
 
 @pytest.fixture
-def here(checkout, monkeypatch, capsys):
-    """Runs a command in this process, in a folder below the checkout; its exit code, output and errors."""
+def here(checkout):
+    """Runs a command in a folder below the checkout; its exit code, output and errors."""
 
-    def run(*words, folder="config", **variables):
-        monkeypatch.chdir(checkout / folder)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as end:
-            servelab.main(list(words), prog_name="servelab")
-        return end.value.code or 0, *capsys.readouterr()
+    def run(*words, **variables):
+        done = run_servelab(*words, cwd=checkout / "config", **variables)
+        return done.returncode, done.stdout, done.stderr
 
     return run
 
@@ -76,24 +60,26 @@ def test_each_command_explains_itself(name, here):
 
 
 def test_where_no_study_is_it_says_so(tmp_path):
-    done = call("run", cwd=tmp_path)
+    done = run_servelab("run", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab tune NAME -- COMMAND\n"
-    assert call("--help", cwd=tmp_path).returncode == 0
+    assert run_servelab("--help", cwd=tmp_path).returncode == 0
 
 
 def test_any_folder_becomes_a_folder_of_studies(tmp_path):
     """Everything but the study is the checkout's; the commands also work below that folder."""
     folder = tmp_path / "folder of mine"
     folder.mkdir()
-    done = call("tune", "mine", *H100, "--revision", COMMIT, "--", "vllm", "serve", MODEL, cwd=folder)
+    done = run_servelab("tune", "mine", *H100, "--revision", COMMIT, "--", "vllm", "serve", MODEL, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "config/config.yaml").read_text() == "studies: [mine]\n"
     schema = (folder / "config/studies/mine.yaml").read_text().partition("$schema=")[2].partition("\n")[0]
     assert Path(schema).samefile(ROOT / "config/schema/study.schema.json")
-    planned = call("plan", cwd=folder / "config", SNAKEMAKE_PROFILE="")
-    assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert "mine: " in planned.stdout and "jobs would run now" in planned.stdout
+    assert find_studies(folder / "config") == folder
+    line = snakemake_line([], ["mine"], ["mine"], root=folder)
+    assert [line[at + 1] for at in (0, 2)] == [str(ROOT / "profiles/default"), str(ROOT / "Snakefile")]
+    (planned,) = run_servelab("plan", "--json", cwd=folder / "config").stdout.splitlines()
+    assert json.loads(planned)["study"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +109,7 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
     folder = checkout / "logs"
     shutil.copytree(ROOT / "config/recorded/example/logs", folder)
     log = min(path.name for path in folder.glob("*.txt"))
-    done = call("read", log, cwd=folder)
+    done = run_servelab("read", log, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[0])["file"].endswith(f"logs/{log}")
 

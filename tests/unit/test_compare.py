@@ -3,8 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +12,7 @@ import pytest
 import yaml
 from made_results import write_study
 from made_study import demo_study
+from servelab_command import run_servelab
 
 from servelab.archive.build import build_archive
 from servelab.archive.contents import Contents, WorkflowSource
@@ -36,7 +35,6 @@ from servelab.study.recorded.study import load_recorded
 from servelab.study.study import Overrides
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "servelab_command.py"
 OLDER = "2026.9.11063"
 STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
 CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
@@ -323,12 +321,7 @@ def test_an_unfinished_study_is_named(base, tmp_path):
     (folder / "stages/confirm/plan.json").unlink()
     with pytest.raises(ServelabError, match=r"confirm/plan\.json.*finished"):
         read_side(folder, "x")
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "compare", base.folder, tmp_path / "nothing"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_servelab("compare", base.folder, tmp_path / "nothing")
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
 
 
@@ -352,7 +345,5 @@ def test_two_archives_are_compared_as_they_are(base, tmp_path):
         text = archive.read("README.md").decode()
     assert answer_text(Recommended.read(base.folder / "recommended.json")).text in text
     assert f"Open `results/studies/{base.folder.name}/report.html`" in text
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "compare", *archives], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_servelab("compare", *archives, cwd=tmp_path)
     assert done.returncode == 0 and "Page: results/comparisons/a--b/comparison.html" in done.stdout, done.stderr

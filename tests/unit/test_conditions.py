@@ -6,14 +6,13 @@ import math
 import random
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from made_results import write_study
 from made_study import demo_study
+from servelab_command import run_servelab
 
 from servelab.core.errors import ConfigError
 from servelab.report.compare.comparison_table import compare_studies
@@ -26,7 +25,6 @@ from servelab.report.compare.sides import read_side
 from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "servelab_command.py"
 STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
 CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 SLOWER = read_condition("total_tokens_per_s < -3%")
@@ -138,7 +136,6 @@ def test_the_documents_ci_job_fails_on_a_slower_release(folder_of, tmp_path):
     before, after = words[2:4]
     assert words[:2] == [".venv/bin/servelab", "compare"] and before.endswith(after)
     replaced = {before: folder_of(), after: folder_of(0.7)}
-    command = [sys.executable, SCRIPT, *(replaced.get(word, word) for word in words[1:])]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    ended = run_servelab(*(replaced.get(word, word) for word in words[1:]), cwd=tmp_path)
     assert ended.returncode == 3, ended.stderr
     assert "Verdict: worse" in ended.stdout

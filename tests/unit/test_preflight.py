@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from made_preflight import made_study, make_model
-from servelab_command import SERVELAB
+from servelab_command import run_servelab
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import workload_id
@@ -370,12 +369,11 @@ def test_chat_requests_need_room_for_the_template(check, content):
     assert "chat template" in rows[1].saw
 
 
-def run_command(folder: Path) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path):
     (folder / "config/studies").mkdir(parents=True, exist_ok=True)
     (folder / "config/config.yaml").write_text("studies: [made-32b]\n")
     shutil.copy(folder / "made-32b.yaml", folder / "config/studies")
-    command = [*SERVELAB, "check"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return run_servelab("check", cwd=folder)
 
 
 def test_command_prints_the_whole_table_and_fails_for_an_error_alone(built, load, content, folder):

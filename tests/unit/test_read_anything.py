@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from servelab_command import run_servelab
 
 from servelab.recorded.anything import read_anything
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
@@ -82,9 +80,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:
     files(tmp_path)
-    command = [sys.executable, str(ROOT / "scripts/servelab_command.py"), "read", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = run_servelab("read", tmp_path)
     printed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["place"]["headings"][-1] for each in printed] == ["Baseline", "Tuned"]
     assert printed[0]["formulas"]["tpot_ms"].keys() == {"id", "releases", "text"}

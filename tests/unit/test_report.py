@@ -2,25 +2,24 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import report
 import sample_curves
 import sample_history
 import sample_study
 from made_place import AFTER, put_places, upgrade
 
+from servelab.core.cli import RuleJob
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import difference
 from servelab.report.charts import CHARTS
-from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import write_tables
 from servelab.report.render import report_content, report_html
@@ -28,7 +27,6 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
@@ -65,19 +63,36 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def rule_files(tmp_path_factory):
+    """The files of the rule that renders the sample study's report, which are written."""
     folder = sample_study.write(tmp_path_factory.mktemp("project") / "results")
-    charts = study_charts(
-        StudySummary.read(folder / "study.json"),
-        read_tables([folder / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
-        [Decision.read(folder / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
-        read_tables([folder / "improvements.parquet"]),
-        sample_study.proof()["promised_change_percent"],
-        sample_curves.curves(),
-    )
-    for chart, rows in charts:
-        write_chart(chart, rows, {kind: folder / "charts" / f"{chart.name}.{kind}" for kind in ("svg", "json")})
+    made = {"curves": sample_curves.curves(), "device_series": sample_study.device_series()}
+    for name, rows in made.items():
+        rows.to_parquet(folder.parent / f"{name}.parquet")
+    found = {name: str(folder / f"{name}.parquet") for name in ("improvements", "metrics", "checks", "search")}
+    found |= {name: str(folder.parent / f"{name}.parquet") for name in made}
+    found |= {
+        "study": str(folder / "study.json"),
+        "stages": [str(folder / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
+        "decisions": [str(folder / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
+        "recommended": str(folder / "recommended.json"),
+    }
+    output = {"markdown": "report.md", "html": "report.html", "tables": "tables", "charts": "charts"}
+    output = {name: str(folder / file) for name, file in output.items()}
+    return {"input": found, "output": output, "wildcards": {"search": f"studies/{folder.name}"}}
+
+
+def render(files):
+    folder = Path(files["input"]["study"]).parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parents[2])
+        report.render_report(RuleJob([f"files={json.dumps(files)}"]))
     return folder
+
+
+@pytest.fixture(scope="module")
+def study(rule_files):
+    return render(rule_files)
 
 
 def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None, **others):
@@ -309,36 +324,24 @@ def test_missing_chart_decision_and_run_are_named(study, tmp_path):
         Decision.read(tmp_path / "decision.json")
     with pytest.raises(ServelabError, match=r"no table\.parquet was given for stage parallelism, batching"):
         content(study, table=read_tables([study / "stages/engine/table.parquet"]))
+    decision = study / "stages/speculative/decision.json"
+    kept = decision.rename(tmp_path / "kept.json")
+    with pytest.raises(ServelabError, match=r"no decision\.json was given for stage speculative of study npu-qwen"):
+        content(study)
+    kept.rename(decision)
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     table["run_ids"] = [["0" * 20]] * len(table)
     with pytest.raises(ServelabError, match=r"00000/\w+\.json: No such file"):
         content(study, table=table)
 
 
-def test_command_line(study, tmp_path):
-    made = {"curves": sample_curves.curves().head(0), "device_series": sample_study.device_series()}
-    for name, rows in made.items():
-        rows.to_parquet(tmp_path / f"{name}.parquet")
-    tables = {name: str(study / f"{name}.parquet") for name in ("improvements", "metrics", "checks", "search")}
-    tables |= {name: str(tmp_path / f"{name}.parquet") for name in made}
-    found = {
-        "study": str(study / "study.json"),
-        "stages": [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
-        "decisions": [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
-        "recommended": str(study / "recommended.json"),
-    }
-    files = {"markdown": "report.md", "html": "report.html", "tables": "tables", "charts": "charts"}
-    output = {name: str(tmp_path / file) for name, file in files.items()}
-    files = {"input": found | tables, "output": output, "wildcards": {"search": f"studies/{study.name}"}}
-    subprocess.run(
-        [sys.executable, str(SCRIPT), "render_report", f"files={json.dumps(files)}"], cwd=study.parents[2], check=True
-    )
-    assert (tmp_path / "report.md").read_text() == content(study)["card"]
-    drawn = {path.stem for path in (tmp_path / "charts").iterdir()}
+def test_the_rule_writes_pages_tables_and_charts(study):
+    assert (study / "report.md").read_text() == content(study, curves=sample_curves.curves())["card"]
+    drawn = {path.stem for path in (study / "charts").iterdir()}
     assert "proof" in drawn and drawn <= set(CHARTS.names())
-    assert len(list((tmp_path / "charts").iterdir())) == 3 * len(drawn)
+    assert len(list((study / "charts").iterdir())) == 3 * len(drawn)
     named = ("stages", "metrics", "search", "improvements", "checks", "curves", "device_series")
-    assert {path.name for path in (tmp_path / "tables").iterdir()} == {
+    assert {path.name for path in (study / "tables").iterdir()} == {
         f"{name}.{kind}" for name in named for kind in ("csv", "parquet")
     }
 

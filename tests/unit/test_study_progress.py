@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import made_run
 import pytest
-from made_study import ROOT, demo_study
+from made_study import demo_study
+from servelab_command import run_servelab
 from status import log_of
 
 from servelab.core.errors import ConfigError
@@ -143,9 +142,8 @@ def test_what_is_running_counts_and_divides_the_time(results):
     assert running == {FAST: "batch, fast", SLOW: "batch, slow"}
 
 
-def status(results: Results, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/servelab_command.py", "status", "--results", str(results.folder), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def status(results: Results, *arguments: str):
+    return run_servelab("status", "--results", results.folder, *arguments)
 
 
 def test_status_of_all_studies_with_results_and_of_one(results):

@@ -278,7 +278,7 @@ from servelab.measure.telemetry import SOURCES, Watched
 
 source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), list))
 list(source.read())
-until = time.monotonic() + 1.5
+until = time.monotonic() + 0.7
 while time.monotonic() < until:
     pass
 found = {reading.metric: reading.value for reading in source.read()}

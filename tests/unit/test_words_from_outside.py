@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
 from made_study import ROOT, demo_study
+from servelab_command import run_servelab
 from test_forms import form
 
 from servelab.core import processes, result_lock
@@ -152,24 +154,10 @@ def test_a_server_does_not_write_to_the_users_terminal_and_a_key_is_nowhere(tmp_
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        command = [
-            sys.executable,
-            "scripts/servelab_command.py",
-            "bench",
-            url,
-            "--output",
-            str(tmp_path / "out"),
-            *words,
-        ]
-        done = subprocess.run(
-            [*command, "--api-key-env", "MY_SERVER"],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "TMPDIR": str(tmp_path)},
-            capture_output=True,
-            check=False,
-        )
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        done = run_servelab("bench", url, "--output", tmp_path / "out", *words, "--api-key-env", "MY_SERVER")
         server.shutdown()
-    printed = done.stdout.decode() + done.stderr.decode()
+    printed = done.stdout + done.stderr
     assert "\\u001b" in printed and all(each.isprintable() or each == "\n" for each in printed)
     left = [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()]
     assert not [text for text in (printed, *left) if CANARY in text]
