@@ -107,7 +107,11 @@ WAYS: dict[str, Callable[[Running], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+RARE = ("SIGINT of measure", "SIGKILL of its shell")
+"""Left to `make nightly`: tests/unit/test_interrupts.py and test_orphan.py have them without a server."""
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if way in RARE else []) for way in WAYS])
 def test_killed_under_load(way, installed, endless_path, tmp_path):
     with running(installed, endless_path, tmp_path, "servelab.measure.load", 2) as run:
         assert len(run.tree) >= 5  # measure; the server and the load client, each with its warden

@@ -12,6 +12,7 @@ from servelab.bench.bench_result import Bench, BenchLoad, PointResult
 from servelab.bench.page import bench_page, changes, differences, plain_words
 from servelab.core.errors import ServelabError
 from servelab.engines.endpoint import Asked
+from servelab.measure.load.sender import send_load
 
 SMALL = ("--requests", "4", "--input-tokens", "40", "--output-tokens", "8", "--warmup", "1")
 KEY = "-".join(("sk", "never", "to", "be", "seen", "9421"))  # in one piece no archive would take this file
@@ -19,6 +20,12 @@ KEY = "-".join(("sk", "never", "to", "be", "seen", "9421"))  # in one piece no a
 
 def bench(url, output, *words, **variables):
     return run_servelab("bench", url, "--output", output, *words, **variables)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """The load is sent by this process: one of its own takes a second each time."""
+    monkeypatch.setattr("servelab.bench.load._run", lambda plan, *_: send_load(plan))
 
 
 def read(folder):
@@ -73,7 +80,7 @@ def test_no_prompt_is_sent_twice(benched):
     assert {len(prompt.split()) + TEMPLATE_TOKENS for prompt in prompts[2:]} == {40}
 
 
-def test_a_second_bench_is_compared_with_the_first(benched, tmp_path):
+def test_a_second_bench_is_compared_with_the_first(benched, in_process, tmp_path):
     with StubServer(longest=4096, gap_s=10 * GAP_S).running() as url:
         words = ("--concurrency", "1", "--visits", "2", *SMALL, "--warmup", "0", "--compare", str(benched[0]))
         done = bench(url, tmp_path / "second", *words)
@@ -104,7 +111,7 @@ def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("refuses", [("ignore_eos",), ()])
-def test_answers_that_end_by_themselves(refuses, tmp_path):
+def test_answers_that_end_by_themselves(refuses, in_process, tmp_path):
     """With a server that refuses to force the length, and with one that takes the field and forces nothing."""
     stub = StubServer(ends_early=True, refuses=refuses)
     with stub.running() as url:

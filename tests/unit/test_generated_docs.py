@@ -1,4 +1,4 @@
-"""Documents and schema made from the types are those in the repository, and the schema says the same as the types."""
+"""The schema made from the types says the same as the types; `make check` compares the generated documents."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,8 @@ import jsonschema
 import pytest
 
 from servelab.core.yaml_file import read_yaml
-from servelab.report.reference_docs import documents
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("path", documents())
-def test_document_is_up_to_date(path):
-    assert (ROOT / path).read_text() == documents()[path], "run `make docs`"
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)

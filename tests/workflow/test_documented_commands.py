@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from servelab_command import SERVELAB
+from servelab_command import SERVELAB, run_servelab
 from workspace import tiny_study
 
 ROOT = Path(__file__).parents[2]
@@ -101,12 +101,16 @@ def test_shown_command_works(command, workspace):
     if "h100" in command:
         shutil.copy2(ROOT / "config/workloads.yaml", workspace.folder / "config/workloads.yaml")
     command = command.replace("FILE...", " ".join(LOGS)).replace("PATH...", " ".join(LOGS))
-    done = subprocess.run(
-        [*SERVELAB, *shlex.split(command)[1:]] if command.startswith("servelab ") else shlex.split(command),
-        cwd=workspace.folder,
-        env=workspace.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = shlex.split(command)
+    if words[0] == "servelab" and words[1] not in ("plan", "run", "archive"):
+        done = run_servelab(*words[1:], cwd=workspace.folder)
+    else:
+        done = subprocess.run(
+            [*SERVELAB, *words[1:]] if words[0] == "servelab" else words,
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr

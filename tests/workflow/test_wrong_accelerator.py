@@ -17,6 +17,7 @@ def wrong(tmp_path):
     return workspace
 
 
+@pytest.mark.slow
 def test_the_workflow_stops_before_its_first_job(wrong):
     printed = wrong.snakemake(check=False)
     assert f"config/studies/tiny.yaml: hardware.accelerator: {REFUSED}" in printed
