@@ -1,8 +1,10 @@
-"""Which tests one worker of pytest-xdist runs: those of a file, and all that start vLLM; and which come first."""
+"""A stub server, and how workers of pytest-xdist share tests: by file, all of vLLM together, long ones first."""
 
 import re
 
 import pytest
+from servers.quirks import SCRIPTS
+from servers.stub_server import StubServer
 
 FIRST = ("test_results.py", "test_recorded_studies.py")
 """They run the studies that most of tests/workflow waits for, so two workers run both at once."""
@@ -17,6 +19,19 @@ MEANWHILE = (
 """The longest that need no study: with those of the engines they come before most of tests/workflow, which waits."""
 LONGEST = ("test_archive_workflow.py", "test_reruns.py")
 """Each takes minutes of `make nightly`: begun among the last, one would run alone at the end."""
+
+
+@pytest.fixture
+def stub():
+    """A server on a known schedule that is not started yet."""
+    return StubServer(quirks=SCRIPTS)
+
+
+@pytest.fixture
+def server(stub):
+    """Its address while it runs."""
+    with stub.running() as base_url:
+        yield base_url
 
 
 def pytest_collection_modifyitems(items):

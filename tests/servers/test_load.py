@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from servers.made_load import OUTPUT_TOKENS, load, plan_for, write_requests
-from servers.quirks import SCRIPTS
 from servers.stub_server import StubServer
 
 from servelab.core.errors import ConfigError, ServelabError
@@ -22,17 +21,6 @@ from servelab.measure.load import LoadPlan
 from servelab.measure.load.connections import resolve
 from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
-
-
-@pytest.fixture
-def stub():
-    return StubServer(quirks=SCRIPTS)
-
-
-@pytest.fixture
-def server(stub):
-    with stub.running() as base_url:
-        yield base_url
 
 
 def test_no_server(tmp_path):

@@ -1,4 +1,4 @@
-"""Fixtures around the study made for the tests, and the stub server."""
+"""Fixtures around the study made for the tests."""
 
 from pathlib import Path
 
@@ -6,8 +6,6 @@ import pytest
 import yaml
 from made_search import TWO
 from made_study import demo_study
-from servers.quirks import SCRIPTS
-from servers.stub_server import StubServer
 
 from servelab.search.project import load_project
 from servelab.study.study import Study
@@ -37,19 +35,6 @@ def make_project(tmp_path):
 def study(study_content):
     """The demo study, typed."""
     return Study.model_validate(study_content)
-
-
-@pytest.fixture
-def stub():
-    """A server on a known schedule that is not started yet."""
-    return StubServer(quirks=SCRIPTS)
-
-
-@pytest.fixture
-def server(stub):
-    """Its address while it runs."""
-    with stub.running() as base_url:
-        yield base_url
 
 
 @pytest.fixture
