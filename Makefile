@@ -48,9 +48,9 @@ test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 suite: tools
-	$(PYTEST) $(PARALLEL) -m "not slow and not gate" tests/engines tests/workflow tests/servers tests/unit
+	$(PYTEST) $(PARALLEL) -m "not slow and not gate" tests/engines tests/servers tests/unit
 
-gate: tools  ## what .ci/run shows besides the fast tests: what reruns, one start of vLLM, one study on Slurm
+gate: tools  ## what .ci/run shows besides: a small study and what reruns of it, one start of vLLM, one study on Slurm
 	-tests/install_packages.sh
 	$(PYTEST) $(PARALLEL) -m gate tests/engines tests/workflow tests/slurm
 

@@ -35,6 +35,10 @@ def server(stub):
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if "workflow" in item.path.parts and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.gate)  # they need studies that Snakemake runs for minutes
+
     def order(item):
         name = item.path.name
         needs_no_study = "engines" in item.path.parts or name in MEANWHILE

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from servelab.core.yaml_file import read_shipped
 
 GIB = 2**30
 
@@ -33,7 +33,7 @@ class AcceleratorBoard:
         return self.capability is not None and self.capability >= 10
 
 
-_KNOWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+_KNOWN = read_shipped(Path(__file__).with_suffix(".yaml"))
 
 
 def board_of(accelerator: str, *, is_cpu: bool = False) -> AcceleratorBoard:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from servelab.core.yaml_file import read_shipped
 
 Kind = Literal["result", "environment", "outage"]
 
@@ -39,7 +39,7 @@ def _read(given: dict[str, Any]) -> Sign:
     return Sign(pattern=pattern, **given)
 
 
-_FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+_FILE = read_shipped(Path(__file__).with_suffix(".yaml"))
 PORT_TAKEN, HELD_BY_OTHERS = _read(_FILE["port_taken"]), _read(_FILE["held_by_others"])
 WRAPPER = re.compile("|".join(_FILE["wrappers"]), re.IGNORECASE)
 COLLECTIVES, KILLED, HANG = (_read(_FILE[name]) for name in ("collectives", "killed", "hang"))

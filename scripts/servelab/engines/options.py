@@ -15,11 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
+from servelab.core.yaml_file import read_shipped
 from servelab.engines.server_to_start import Options
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ class Option:
     description: str
 
 
-_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+_FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
 _KINDS: dict[str, Any] = {"int": int, "str": str, "bool": bool, "float": float}
 OPTIONS = {name: Option(_KINDS[kind], text) for name, (kind, text) in _FACTS["options"].items()}
 """Every option by name."""

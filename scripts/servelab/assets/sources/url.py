@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import httpx
 from pydantic import Field
 from tqdm import tqdm
 
@@ -17,11 +17,14 @@ from servelab.assets.sources import FILE_SOURCES, FileSource
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import ServelabError
 
+if TYPE_CHECKING:
+    import httpx  # slow to load, and every rule loads the sources
+
 ATTEMPTS = 6
 """Attempts after which a source is given up."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
-TIMEOUT = httpx.Timeout(30.0)
+TIMEOUT_S = 30.0
 RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -41,7 +44,9 @@ def download(url: str, destination: Path, content: Content, *, sleep: Callable[[
     """
     if holds(destination, content):
         return
-    with httpx.Client(follow_redirects=True, timeout=TIMEOUT) as client:
+    import httpx
+
+    with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S) as client:
         for attempt in range(ATTEMPTS):
             try:
                 write_pinned(destination, content, _blocks(client, url, destination.name, content))
@@ -57,6 +62,8 @@ def download(url: str, destination: Path, content: Content, *, sleep: Callable[[
 
 def _blocks(client: httpx.Client, url: str, name: str, content: Content) -> Iterator[bytes]:
     """The answer to one request, as it arrives."""
+    import httpx
+
     received = 0
     try:
         # `identity`: the bytes of a compressed answer are not those of the file.
@@ -88,7 +95,7 @@ def _check_answer(response: httpx.Response, url: str, content: Content) -> None:
     if status in RETRIED_STATUS:
         asked = response.headers.get("Retry-After", "")
         raise _TryAgainError(f"HTTP {status}", float(asked) if asked.isdigit() else None)
-    if status != httpx.codes.OK:
+    if status != HTTPStatus.OK:
         raise ServelabError(f"{url}: HTTP {status} {response.reason_phrase}".rstrip())
     if length.isdigit() and int(length) != content.size_bytes:
         raise ContentError(f"{url}: the file has {int(length):,} bytes, not the pinned {content.size_bytes:,}")

@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
 
-import yaml
 from packaging.version import Version
 from pydantic import TypeAdapter
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
+from servelab.core.yaml_file import read_shipped
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.endpoint import Address
 from servelab.engines.failure_explanation import Explanation, explain
@@ -138,7 +138,7 @@ class Engine(ABC):
         """Facts of an engine are data: `<its module>.yaml` has those of the class variables above that are."""
         file = Path(sys.modules[cls.__module__].__file__ or "").with_suffix(".yaml")
         hints = get_type_hints(Engine)
-        for name, value in (yaml.safe_load(file.read_bytes()) if file.exists() else {}).items():
+        for name, value in (read_shipped(file) if file.exists() else {}).items():
             more = Engine.answer_settings if name == "answer_settings" else ()
             setattr(
                 cls, name, TypeAdapter(get_args(hints[name])[0]).validate_python([*more, *value] if more else value)

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
+from servelab.core.yaml_file import read_shipped
 from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine
 from servelab.engines.failure_signs import signs
 from servelab.engines.options import SettingsOf, drafted, setting, shown
 from servelab.engines.server_to_start import Options, Serve
 
-SETTINGS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mindie_settings.yaml").read_bytes())
+SETTINGS: dict[str, dict[str, Any]] = read_shipped(Path(__file__).with_name("mindie_settings.yaml"))
 """`Section.key` of a setting that a study may use → what it takes, and the vendor's default of a required key."""
 _PREFILL_TOKENS, _PREFILL_BATCH = 8192, 50
 _DRAFTS = "mtp"

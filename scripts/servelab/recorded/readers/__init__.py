@@ -19,8 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-import yaml
-
+from servelab.core.yaml_file import read_shipped
 from servelab.recorded.readers import blocks, shapes, tables
 from servelab.recorded.readers.figures import VALUE
 from servelab.recorded.readers.lines import opened, streams
@@ -159,7 +158,7 @@ def _read(piece: Piece) -> list[Block]:
 def _loaded() -> Iterator[tuple[str, Reader]]:
     """The readers of all tools. What a table says above its readers holds for each that does not say it."""
     for path in (Path(__file__).parent / "tools").glob("*.yaml"):
-        common = yaml.safe_load(path.read_text(encoding="utf-8"))
+        common = read_shipped(path)
         for name, own in common.pop("readers").items():
             yield name, Reader(**{**common, **own})
 
