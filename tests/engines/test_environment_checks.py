@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -69,22 +70,6 @@ def test_the_environment_of_an_engine_passes(installed: Installed) -> None:
     assert options.saw.startswith("1 of 2 sets of flags are parsed; refused: ") and "--no-such-flag" in options.saw
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Environments by lock, several GB each, without a check of what they depend on."""
-    made: dict[str, Path] = {}
-
-    def build(lock: str) -> Path:
-        if lock not in made:
-            folder = tmp_path_factory.mktemp("environment")
-            venv.create(folder, with_pip=False)
-            pip(folder / "bin/python", "--require-hashes", "-r", str(ROOT / lock))
-            made[lock] = folder / "bin/python"
-        return made[lock]
-
-    return build
-
-
 def pip(python: Path, *given: str) -> None:
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     subprocess.run([*command, "--no-cache-dir", "--no-compile", *given], check=True)
@@ -99,7 +84,11 @@ def checked(engine: str, version: str, python: Path, folder: Path) -> dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "version", "lock"), LOCKS, ids=[lock for *_, lock in LOCKS])
-def test_a_fresh_environment_of_a_lock_passes(engine, version, lock, built, tmp_path):
-    found = checked(engine, version, built(lock), tmp_path)
+def test_a_fresh_environment_of_a_lock_passes(engine, version, lock, tmp_path):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # not kept, as it has several GB
+        venv.create(folder, with_pip=False)
+        python = Path(folder) / "bin/python"
+        pip(python, "--require-hashes", "-r", str(ROOT / lock))
+        found = checked(engine, version, python, tmp_path)
     assert "failed" not in found.values()
     assert {found[name] for name in ("packages", "options", "tokenizer", "configuration")} == {"ok"}
