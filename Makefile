@@ -56,7 +56,7 @@ gate: tools  ## what .ci/run shows besides: a small study and what reruns of it,
 
 nightly: tools  ## all that .ci/run has no time for: real vLLM, Slurm, archives, containers, upgrades
 	-tests/install_packages.sh
-	$(PYTEST) $(PARALLEL) -m "slow or slurm or gate" tests/engines tests/workflow tests/slurm tests/unit
+	$(PYTEST) -n 2 --no-loadscope-reorder -m "(slow or slurm) and not gate" tests/engines tests/workflow tests/slurm tests/unit
 
 GPU_TEST := -m pytest -p no:xdist -p no:cacheprovider -m gpu -s tests/gpu
 
