@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
 from servelab.assets.pinned_file import StoredModel
@@ -128,7 +127,18 @@ def refuse_failed(engine: Engine, environment: Environment, lock: str, checks: S
         raise ConfigError(f"{name} cannot serve this study; its runs are not measured\n" + "\n".join(lines))
 
 
-_REMEDIES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+_ANOTHER_LOCK = (
+    "resolve its lock as of the release (`make lock ENGINE=… VERSION=…`, docs/engines.md), or use the engine's image"
+)
+_REMEDIES = {
+    "packages": _ANOTHER_LOCK,
+    "kernels": "use an environment that has it (the engine's image, docs/engines.md), or remove the candidate",
+    "toolkit": "install a CUDA toolkit (nvcc on PATH, or /usr/local/cuda), or use the engine's image (docs/engines.md)",
+    "application": _ANOTHER_LOCK,
+    "options": _ANOTHER_LOCK,
+    "tokenizer": f"{_ANOTHER_LOCK}; if the model is newer than the release, raise the engine's version",
+    "configuration": f"{_ANOTHER_LOCK}; if the model is newer than the release, raise the engine's version",
+}
 
 
 def _not_asked(facts: EnvironmentFacts, model: Path) -> dict[str, str]:

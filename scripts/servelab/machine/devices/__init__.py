@@ -15,15 +15,25 @@ from itertools import combinations, takewhile
 from math import comb
 from pathlib import Path
 
-import yaml
 from pydantic import Field
 
 from servelab.core.errors import Outage
 from servelab.core.files import JsonPart
 from servelab.core.registry import Registry
 
-_WAYS: dict[str, int] = yaml.safe_load(Path(__file__).with_name("ways.yaml").read_bytes())
-"""Distance of a connection. NVLink is 40 minus its number of links: more links are closer."""
+_WAYS = {
+    "SIO": 0,  # two dies of one chip
+    "HCCS": 40,
+    "UB": 40,
+    "HCCS_SW": 45,  # through a switch
+    "PIX": 50,  # one PCIe switch
+    "PXB": 60,  # several
+    "PHB": 70,  # the CPU's PCIe host bridge
+    "NODE": 80,  # several host bridges of one NUMA node
+    "SYS": 90,  # between NUMA nodes
+    "SOC": 90,  # its name in old releases
+}
+"""Distance of a connection, the shortest first. NVLink is 40 minus its number of links: more links are closer."""
 _UNKNOWN = 100
 _MOST_TRIED = comb(16, 8)
 _NVLINKS = re.compile(r"NV(\d{1,2})")

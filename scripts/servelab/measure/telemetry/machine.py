@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import numpy as np
 import psutil
-import yaml
 from numpy.typing import NDArray
 
 from servelab.measure.interrupts import COORDINATOR
@@ -51,7 +50,20 @@ class MachineUse(TelemetrySource):
     """Shares of CPU are percentages of all CPUs of the machine together, over the time since the previous reading."""
 
     name = "psutil"
-    metrics: ClassVar = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+    metrics: ClassVar = {
+        "machine_cpu_percent": "CPU time in use by all processes, without steal",
+        "own_cpu_percent": "CPU time of the server, the client and this process, with all their descendants",
+        "others_cpu_percent": "`machine_cpu_percent` − `own_cpu_percent`",
+        "siblings_cpu_percent": "CPU time of other jobs of the same workflow on this machine: a part of the others'",
+        "steal_cpu_percent": "CPU time that the hypervisor gave to other machines",
+        "server_waited_percent": "Time that the server's threads were ready to run and had no CPU (the kernel's "
+        "`schedstat`), by the time that they ran or were ready, or the time on the clock if that is more",
+        "client_waited_percent": "The same of the client and this process",
+        "delayed_percent": "The same of both, where others or the hypervisor had the run's CPUs and none was idle",
+        "memory_used_bytes": "Memory that is not available to a new process: total − available",
+        "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
+        "load_average_1m": "Processes that run or wait to run, mean over the last minute",
+    }
 
     def __init__(self, watched: Watched) -> None:
         self._servers, self._pinned = watched.servers, watched.cpus

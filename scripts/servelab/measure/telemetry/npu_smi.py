@@ -5,10 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
-
-import yaml
 
 from servelab.machine.devices import ask
 from servelab.machine.devices.ascend import device_key
@@ -24,7 +21,13 @@ class NpuSmi(TelemetrySource):
 
     name = "npu-smi"
     ticks = 5
-    metrics: ClassVar = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+    metrics: ClassVar = {
+        "devices": "Number of devices of this run, so that a device without readings is noticed",
+        "npu_utilization_percent": "AI Core utilisation",
+        "memory_used_bytes": "HBM in use; device memory on a chip without HBM",
+        "power_w": "Power of the chip; left out if the tool reports it for a card of several chips",
+        "temperature_c": "Temperature of the chip",
+    }
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:

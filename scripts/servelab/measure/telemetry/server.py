@@ -7,21 +7,33 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import httpx
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _TIMEOUT_S = 1.0
 _MOST_BYTES = 8 << 20
-_COMBINED: dict[str, Callable[[list[float]], float]] = {"sum": sum, "mean": statistics.fmean, "max": max}
-_METRICS = {
-    metric: (_COMBINED[how], text)
-    for metric, (how, text) in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()).items()
+_METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
+    "requests_running": (sum, "Requests being computed"),
+    "requests_waiting": (sum, "Requests waiting to be computed"),
+    "kv_cache_usage_fraction": (statistics.fmean, "Part of the KV cache in use, 0 to 1; mean over engine cores"),
+    "prefix_cache_hit_tokens_total": (sum, "Prompt tokens taken from the prefix cache"),
+    "prefix_cache_query_tokens_total": (sum, "Prompt tokens looked up in the prefix cache"),
+    "preemptions_total": (sum, "Requests preempted because the KV cache was full"),
+    "prompt_tokens_total": (sum, "Prompt tokens of the requests so far, including cached ones"),
+    "generation_tokens_total": (sum, "Tokens generated"),
+    "drafts_total": (sum, "Drafts of speculative decoding that the model checked"),
+    "draft_tokens_total": (sum, "Tokens of these drafts"),
+    "accepted_draft_tokens_total": (sum, "Tokens of these drafts that the model accepted"),
+    "draft_accepted_fraction": (
+        statistics.fmean,
+        "Accepted / drafted tokens, 0 to 1, that the server reports of its last steps; of servers without counters",
+    ),
+    "accepted_length_tokens": (statistics.fmean, "Tokens of a step, the model's own included, reported likewise"),
+    "process_start_unix_s": (max, "When the server's process started, in Unix time"),
 }
 """Metric → how to combine its label sets (one per engine core) and servers, and what it is."""
 _OF_EACH = "server_"
