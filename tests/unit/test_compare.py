@@ -333,7 +333,7 @@ def archived(side, path):
     study.write_text("study: x\n")
     files |= {f"workflow/config/studies/{side.folder.name}.yaml": study, "workflow/Snakefile": study}
     contents = Contents("A study", "2026-11-21", f"studies/{side.folder.name}", files)
-    source = WorkflowSource(["Snakefile"], None, None, b"", "2026-11-21")
+    source = WorkflowSource(["Snakefile"], None, None, "2026-11-21")
     build_archive(path, contents, source, Redactor(project=path.parent / "nowhere", environment={}))
     return path
 

@@ -26,7 +26,7 @@ from servelab.measure.run_files import read_import
 from servelab.report.measured_runs import MeasuredRuns
 
 ROOT = Path(__file__).parents[2]
-SOURCE = WorkflowSource(["Snakefile"], "c" * 40, False, b"", "2026-11-21")
+SOURCE = WorkflowSource(["Snakefile"], "c" * 40, False, "2026-11-21")
 
 
 @pytest.fixture

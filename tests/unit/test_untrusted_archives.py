@@ -112,6 +112,7 @@ def test_each_damaged_or_forged_archive_is_refused(tmp_path):
         tried += 1
     assert tried >= 84
     assert faults(write(tmp_path / "sound.zip", FILES)) == []
+    assert faults(tmp_path / "none.zip") == [f"{tmp_path}/none.zip: no such file"]
 
 
 def test_a_changed_byte_is_a_fault_or_changes_no_member(tmp_path):
@@ -129,8 +130,7 @@ def test_nothing_is_left_of_an_archive_that_is_refused_while_it_is_unpacked(tmp_
     whole = write(tmp_path / "x.zip", FILES).read_bytes()
     at = whole.index(b"results/studies/a/improvements.parquet") + 60
     (tmp_path / "x.zip").write_bytes(whole[:at] + b"\0\0\0\0" + whole[at + 4 :])
-    said = r"x\.zip: results/studies/a/improvements\.parquet: cannot be unpacked"
-    with pytest.raises(ServelabError, match=said), unpacked(tmp_path / "x.zip", tmp_path):
+    with pytest.raises(ServelabError, match=r"x\.zip: has content"), unpacked(tmp_path / "x.zip", tmp_path):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.zip"]
     with unpacked(write(tmp_path / "x.zip", FILES), tmp_path) as folder:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from servelab.archive.about import crate_metadata, readme
 from servelab.archive.contents import Contents, WorkflowSource
-from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RESULTS, Manifest, Member, opened
+from servelab.archive.layout import CRATE, MANIFEST, README, RESULTS, Manifest, Member, opened
 from servelab.archive.redaction import Redactor, refuse_secrets
 from servelab.archive.verify import recompute
 from servelab.core.errors import Outage, ServelabError
@@ -66,9 +66,6 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
             files = _Files(redactor, Path(scratch), zipped)
             for name in sorted(contents.files, key=lambda name: (_is_status(name), name)):  # a status seals its run
                 files.add(name, contents.files[name])
-            if source.diff:
-                (Path(scratch) / DIFF).write_bytes(source.diff)
-                files.add(DIFF, Path(scratch) / DIFF)
             manifest = Manifest(
                 study=contents.search.split("/")[1],
                 title=redactor.text(contents.title),

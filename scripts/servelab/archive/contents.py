@@ -64,14 +64,13 @@ _OF_RECORDED = ("claims.parquet", "logs")
 
 @dataclass(frozen=True)
 class WorkflowSource:
-    """The workflow in a project's folder: its files, its commit, and the differences from that commit."""
+    """The workflow in a project's folder: its files and its commit."""
 
     files: list[str]
     """Paths below the folder, sorted."""
     commit: str | None
     dirty: bool | None
-    diff: bytes
-    """Differences of tracked files from the commit, as `git diff` prints them; empty if there are none."""
+    """Whether tracked files differ from the commit."""
     date: str | None
     """Day of the commit (UTC), or of the release if there is no checkout."""
 
@@ -81,43 +80,39 @@ def read_source(root: Path) -> WorkflowSource:
 
     `root` must be the top of the checkout, otherwise there is no commit. A link is a `ServelabError`.
     """
-    top = _git(root, "rev-parse", "--show-toplevel")
-    commit = _git(root, "rev-parse", "HEAD")
-    if top and commit and Path(os.fsdecode(top.rstrip(b"\n"))) == root.resolve():
-        listed = _git(root, "ls-files", "-z", "--cached") or b""
-        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE) or b""
-        files = {os.fsdecode(name) for name in listed.split(b"\0") if name}
-        # a deleted one is in the diff; compiled files are made again
-        files = {name for name in files if os.path.lexists(root / name) and "__pycache__" not in name}
-        diff = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD")
-        if diff is None:
-            raise ServelabError(f"{root}: git cannot print the differences from the commit")
-        day = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d") or b""
-        return WorkflowSource(_no_links(root, files), commit.decode().strip(), bool(diff), diff, day.decode().strip())
-    parts = (part for part in root.iterdir() if part.name != RESULTS)
-    below = (path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink() or path.is_file())
-    paths = (path.relative_to(root) for path in below)
-    files = {path.as_posix() for path in paths if not any(_NOT_SOURCE.fullmatch(part) for part in path.parts)}
-    citation = root / CITATION
-    day_of_release = str(read_yaml(citation)["date-released"]) if citation.exists() else None
-    return WorkflowSource(_no_links(root, files), None, None, b"", day_of_release)
+    top, commit = _git(root, "rev-parse", "--show-toplevel"), _git(root, "rev-parse", "HEAD")
+    dirty: bool | None = None
+    date: str | None = None
+    if commit and Path(top.rstrip("\n")) == root.resolve():
+        listed = _git(root, "ls-files", "-z", "--cached")
+        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE)
+        # compiled files are made again
+        names = {name for name in listed.split("\0") if os.path.lexists(root / name) and "__pycache__" not in name}
+        dirty = bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        date = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d").strip()
+    else:
+        parts = (part for part in root.iterdir() if part.name != RESULTS)
+        below = (path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink() or path.is_file())
+        paths = (path.relative_to(root) for path in below)
+        names = {path.as_posix() for path in paths if not any(_NOT_SOURCE.fullmatch(part) for part in path.parts)}
+        citation, commit = root / CITATION, ""
+        date = str(read_yaml(citation)["date-released"]) if citation.exists() else date
+    files = sorted(names - {""})
+    for file in (root / name for name in files):
+        if file.is_symlink():
+            raise ServelabError(f"{file}: a link, which an archive cannot have; replace it by the file")
+    return WorkflowSource(files, commit.strip() or None, dirty, date)
 
 
-def _no_links(root: Path, files: Iterable[str]) -> list[str]:
-    for name in files:
-        if (root / name).is_symlink():
-            raise ServelabError(f"{root / name}: a link, which an archive cannot have; replace it by the file")
-    return sorted(files)
-
-
-def _git(root: Path, *arguments: str) -> bytes | None:
-    """The output of git; None if it fails or is missing."""
+def _git(root: Path, *arguments: str) -> str:
+    """The output of git; empty if it fails or is missing."""
     environment = os.environ | {"TZ": "UTC", "LC_ALL": "C"}
     command = ["git", "-C", str(root), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300).stdout
+        done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
     except (OSError, subprocess.SubprocessError):
-        return None
+        return ""
+    return os.fsdecode(done.stdout)
 
 
 @dataclass

@@ -22,7 +22,6 @@ from servelab.study.workload_loads import NAME
 MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
 README = "README.md"
-DIFF = "workflow.diff"
 WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
 RESULTS = "results"
@@ -51,7 +50,7 @@ class Manifest(Strict):
         min_length=1, max_length=1, description="The study's folder below results/."
     )
     commit: str | None = Field(description="The workflow's commit; null outside a checkout.")
-    dirty: bool | None = Field(description="Whether files differed from that commit, as in workflow.diff.")
+    dirty: bool | None = Field(description="Whether files differed from that commit.")
     omitted: dict[str, str] = Field({}, description="Files that are omitted, and why.")
     members: dict[str, Member]
 

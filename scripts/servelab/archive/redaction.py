@@ -16,7 +16,6 @@ import base64
 import html
 import json
 import os
-import pwd
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -59,8 +58,10 @@ _SHORTEST_ENCODED = 12
 _SHORTEST_NAME = 4
 _EVERYBODY = re.compile(
     r"root|user|admin|administrator|nobody|ubuntu|debian|centos|fedora|rocky|ec2-user|runner|jovyan|vagrant|docker|"
-    r"servelab|default|localhost(\.localdomain)?|ip6-localhost|host|127(\.\d+){3}|0\.0\.0\.0|::1?|\[::1?\]|\*?|redacted-\w+"
+    r"servelab|default|localhost(\.localdomain)?|ip6-localhost|host|127(\.\d+){3}|0\.0\.0\.0|::1?|\[::1?\]|00(:00)+|\*?|redacted-\w+"
 )
+_NAMING = ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME", "SLURMD_NODENAME")
+"""Variables that name a user, or from the fourth on a host."""
 _HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+)")
 _PROJECTS = re.compile(
     r"(?<![\w.-])(?:/[^/\s'\"<>:,;=()\[\]{}]+)+?(?=/(?:scripts/(?:servelab/|\w+\.py)"
@@ -111,19 +112,18 @@ class Redactor:
     @classmethod
     def of_this_machine(cls, project: Path, *, hosts: Iterable[str] = ()) -> Redactor:
         """Redacts this machine's environment, user, host and addresses; `hosts` are those in the runs' manifests."""
-        variables = os.environ
-        account, account_home = _account()
-        users = {account, *(variables.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER"))}
-        named = {os.uname().nodename, variables.get("HOSTNAME", ""), variables.get("SLURMD_NODENAME", ""), *hosts}
-        homes = {account_home, variables.get("HOME", "")}
+        account, given = psutil.Process().username(), {name: os.environ.get(name, "") for name in _NAMING}
+        cards = (each.address.partition("%")[0] for card in psutil.net_if_addrs().values() for each in card)
+        own = os.path.expanduser(f"~{account}")  # noqa: PTH111 (the other raises for an unknown account)
+        homes = {own, os.environ.get("HOME", "")}
         return cls(
             project=project,
-            environment=variables,
+            environment=os.environ,
             # `/root` identifies nobody, and occurs in source and in paths of containers
             homes=sorted(home for home in homes if home.startswith("/") and home not in ("/", "/root")),
-            users=sorted(filter(None, users)),
-            hosts=sorted(filter(None, named)),
-            addresses=sorted(_addresses()),
+            users=sorted({account, *(given[name] for name in _NAMING[:3])} - {""}),
+            hosts=sorted({os.uname().nodename, *(given[name] for name in _NAMING[3:]), *hosts} - {""}),
+            addresses=sorted(each for each in cards if re.search("[.:]", each) and not _EVERYBODY.fullmatch(each)),
         )
 
     def text(self, text: str) -> str:
@@ -222,23 +222,6 @@ def _proxies(value: str) -> tuple[set[str], set[str]]:
         if split.hostname and not _EVERYBODY.fullmatch(split.hostname):
             hosts |= _labels(split.hostname) if split.hostname.count(".") < 2 else {split.hostname}
     return {text for text in whole if len(text) >= _SHORTEST_SECRET}, hosts
-
-
-def _account() -> tuple[str, str]:
-    """Name and home folder of this process's user; empty if the system knows none."""
-    try:
-        account = pwd.getpwuid(os.getuid())
-    except KeyError:
-        return "", ""
-    return account.pw_name, account.pw_dir
-
-
-def _addresses() -> set[str]:
-    """This machine's addresses, without those that every machine has."""
-    found = {address.address.partition("%")[0] for card in psutil.net_if_addrs().values() for address in card}
-    return {
-        address for address in found if re.search(r"[.:]", address) and not re.match(r"127\.|::1$|00:00:00", address)
-    }
 
 
 def _spellings(folder: Path) -> list[str]:

@@ -26,11 +26,13 @@ from servelab.core.errors import Outage, ServelabError
 _MOST_NAME_BYTES = 255
 _ODD = re.compile(r"|.*[\\:].*| .*|.*[ .]|(?:CON|PRN|AUX|NUL|(?:COM|LPT)[1-9]) *(?:\..*)?", re.IGNORECASE | re.DOTALL)
 """A part of a name that is empty, `.`, `..`, or another name or a device on Windows."""
-_CONTENT_ERRORS = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError)
+_CONTENT_ERRORS = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error, pa.ArrowException),
+)
 """Errors that a file of another form raises, or one made to harm."""
 _NAME_ERRORS = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors of the system that the content of an archive can cause; a full disk is none of these."""
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OverflowError, ValueError)
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def reading(what: str) -> Iterator[None]:
     except ServelabError as error:
         text = str(error)
         raise ServelabError(shown(text if text.startswith(what) else f"{what}: {text}", 1000)) from None
-    except (*_CONTENT_ERRORS, pa.ArrowException, OSError) as error:
+    except (*_CONTENT_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
             raise Outage(f"{what}: {error}") from error
         why = f"has content that this workflow does not write: {type(error).__name__}: {error}"
@@ -78,34 +80,17 @@ def unpacked(path: Path, parent: Path, limits: Limits = Limits()) -> Iterator[Pa
 
     A fault of the archive is a `ServelabError`, a full disk an `Outage`.
     """
+    if not path.is_file():
+        raise ServelabError(f"{path}: no such file")
     with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
-        try:
-            with zipfile.ZipFile(path) as zipped:
-                if fault := next(_faults(zipped.infolist(), path.stat().st_size, limits), None):
-                    raise ServelabError(f"{path}: {fault}")
-                _unpack(path, zipped, Path(folder))
-        except OSError as error:
-            raise ServelabError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except _ZIP_ERRORS as error:
-            raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
+        with reading(str(path)), zipfile.ZipFile(path) as zipped:
+            if fault := next(_faults(zipped.infolist(), path.stat().st_size, limits), None):
+                raise ServelabError(f"{path}: {fault}")
+            size, free = sum(each.file_size for each in zipped.infolist()), shutil.disk_usage(folder).free
+            if size > free:
+                raise Outage(f"{path}: unpacks to {size:,} bytes, but {folder} has {free:,} free")
+            zipped.extractall(folder)
         yield Path(folder)
-
-
-def _unpack(path: Path, zipped: zipfile.ZipFile, folder: Path) -> None:
-    wanted_bytes, free_bytes = sum(each.file_size for each in zipped.infolist()), shutil.disk_usage(folder).free
-    if wanted_bytes > free_bytes:
-        needs = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
-        raise Outage(f"{path}: {needs}, but {folder} has {free_bytes / 1e9:.1f} GB free")
-    for member in zipped.infolist():
-        file = folder / member.filename
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with zipped.open(member) as packed, file.open("xb") as output:
-                shutil.copyfileobj(packed, output, 1 << 20)
-        except _ZIP_ERRORS as error:
-            raise ServelabError(f"{path}: {shown(member.filename)}: cannot be unpacked: {error}") from None
-        except OSError as error:
-            raise Outage(f"{path}: {shown(member.filename)}: cannot be written: {error.strerror or error}") from None
 
 
 def _faults(members: list[zipfile.ZipInfo], size: int, limits: Limits) -> Iterator[str]:

@@ -23,7 +23,6 @@ from servelab.archive.contents import WorkflowSource, made_of, study_contents
 from servelab.archive.layout import (
     CODE,
     CRATE,
-    DIFF,
     MANIFEST,
     README,
     RESULTS,
@@ -110,12 +109,12 @@ def _faults_of_content(folder: Path, manifest: Manifest) -> Iterator[str]:
     """One line per member that is not what a study's archive has, or that is missing."""
     workflow = folder / WORKFLOW
     files = [path.relative_to(workflow).as_posix() for path in files_below(workflow)]
-    source = WorkflowSource(files, manifest.commit, manifest.dirty, b"", manifest.date)
+    source = WorkflowSource(files, manifest.commit, manifest.dirty, manifest.date)
     contents = study_contents(workflow, folder / RESULTS, manifest.search, source)
     yield from contents.faults
     if contents.faults:
         return
-    expected = {*contents.files, README, CRATE, *([DIFF] if manifest.dirty else [])}
+    expected = {*contents.files, README, CRATE}
     yield from (f"{name}: belongs to nothing of the study" for name in sorted(manifest.members.keys() - expected))
     yield from (f"{name}: missing" for name in sorted(expected - manifest.members.keys()))
     study = manifest.search.split("/")[1]
