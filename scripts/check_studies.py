@@ -10,7 +10,7 @@ from pathlib import Path
 from servelab.cli.checkout import named_studies
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_json
-from servelab.report.json_output import print_line
+from servelab.report.json_output import CheckOutput, print_line
 from servelab.search.preflight import preflight, render
 
 RESULTS = Path("results")
@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> None:
         wrong = sum(row.verdict == "error" for row in rows)
         errors += wrong
         if arguments.json:
-            print_line({"study": name, "errors": wrong, "findings": [row.model_dump(mode="json") for row in rows]})
+            print_line(CheckOutput(study=name, errors=wrong, findings=rows))
             continue
         write_json(RESULTS / "studies" / name / "preflight.json", [row.model_dump() for row in rows])
         print(f"{render(name, rows)}\n", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from servelab.cli.checkout import STUDIES
 from servelab.core.errors import ConfigError
-from servelab.report.json_output import print_line
+from servelab.report.json_output import ProposeOutput, print_line
 from servelab.search.planning import shown
 from servelab.search.project import load_project
 from servelab.study.project import Project
@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> None:
     candidate = read_candidate(arguments, load_project(file, Path()))
     changes = add_candidate(file, Path(), Path("results"), candidate, arguments.reason)
     if arguments.json:
-        print_line({"study": arguments.study, "candidate": candidate, "effective": changes and dict(changes)})
+        print_line(ProposeOutput(study=arguments.study, candidate=candidate, effective=changes and dict(changes)))
         return
     served = f"; against the baseline, as served: {shown(changes)}" if changes else ""
     print(

@@ -33,6 +33,7 @@ def forms(
     image=None,
     has_name=True,
     command=COMMAND,
+    baseline="",
     launched=LAUNCHED,
     version="0.32.0",
 ):
@@ -48,11 +49,11 @@ def forms(
         configuration=SimpleNamespace(accelerators=accelerators),
     )
     origin = SimpleNamespace(image=lambda _: image, model_has_name=lambda _: has_name)
-    return forms_of(study, recommended, origin)
+    return {form.title: form for form in forms_of(study, recommended, origin, baseline)}
 
 
 def form(name, **changes):
-    return forms(**changes)[TITLES[name]]
+    return forms(**changes)[TITLES[name]].text
 
 
 def run_with_doubles(script: str, folder, program: str) -> dict:
@@ -80,10 +81,23 @@ def test_each_form_has_the_whole_command_and_nothing_to_fill_in(changes, titles)
     made = forms(**changes)
     assert list(made) == [TITLES[name] for name in titles]
     for title, each in made.items():
-        assert each == LAUNCHED if title == TITLES["here"] else "Qwen/Qwen3-32B" in each
-        assert not re.search(r"<[A-Z]", each)
-        assert (IMAGE in each) == ("image" in changes and title in (TITLES["docker"], TITLES["slurm"]))
-        subprocess.run(["bash", "-n"], input=each, text=True, check=True, env=dict(os.environ))
+        assert each.text == LAUNCHED if title == TITLES["here"] else "Qwen/Qwen3-32B" in each.text
+        assert not re.search(r"<[A-Z]", each.text)
+        assert (IMAGE in each.text) == ("image" in changes and title in (TITLES["docker"], TITLES["slurm"]))
+        subprocess.run(["bash", "-n"], input=each.text, text=True, check=True, env=dict(os.environ))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "marked"),
+    [
+        ("server --model a.gguf --threads 2", ["--model", "/a/b.gguf"]),
+        ("server --model b.gguf --threads 4", ["--threads", "2"]),
+        ("server --model b.gguf --threads 2 --flash-attn on", []),
+    ],
+)
+def test_what_the_baseline_does_not_have_is_marked_also_where_only_a_path_differs(baseline, marked):
+    (made,) = forms(has_name=False, command="server --model b.gguf --threads 2", baseline=baseline).values()
+    assert [word for word, changed in made.pieces if changed] == marked and made.is_marked == bool(marked)
 
 
 def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):

@@ -1,7 +1,6 @@
 """`--json` of commands: an object a line with the keys of docs/reference/json.md."""
 
 import json
-import re
 from pathlib import Path
 
 import check_studies
@@ -9,6 +8,7 @@ import pytest
 import sample_study
 import show_recommendation
 import status
+from pydantic import BaseModel
 from test_compare import make_side, project_of  # noqa: F401 (fixtures)
 
 from servelab.cli import launch
@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 def printed(capsys):
     def lines(command):
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert found and all(list(each) == re.findall(r"`(\w+)`", OUTPUTS[command]) for each in found)
+        model = OUTPUTS[command]
+        assert isinstance(model, type) and issubclass(model, BaseModel)
+        assert found and all(list(each) == list(model.model_fields) for each in found)
         return found
 
     return lines

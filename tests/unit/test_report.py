@@ -18,7 +18,7 @@ from servelab.core.cli import RuleJob
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
-from servelab.report.answer_section import difference
+from servelab.report.answer_section import only_in
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
 from servelab.report.charts.write import write_chart
@@ -42,6 +42,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.ids: list[str] = []
+        self.marks: list[str] = []
         self.feed(text)
         assert self.open == []
 
@@ -62,6 +63,8 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if not self.open or self.open[-1] not in ("style", "script"):
             self.text += data
+        if self.open and self.open[-1] == "mark":
+            self.marks.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +166,10 @@ def test_the_report_says(page):
     assert [text for text in SAID if plain(text) not in plain(page.text)] == []
 
 
-def test_what_changed_against_the_baseline_is_named():
-    assert difference("A=1 serve m -tp 2 --fast --x 1", "A=2 serve m -tp 2 --x 3") == {
-        "Not in the baseline’s command:": "A=2  --x 3",
-        "Instead of:": "A=1  --fast  --x 1",
-    }
+def test_what_changed_against_the_baseline_is_marked_in_each_form(study, page):
+    assert page.marks.count("--tensor-parallel-size") == 2 and "Qwen/Qwen3-32B" not in page.marks  # bare and Slurm
+    assert content(study)["forms"][0].text == sample_study.COMMAND
+    assert only_in("A=1 serve m -tp 2 --fast --x 1", "A=2 serve m -tp 2 --x 3") == "A=1  --fast  --x 1"
 
 
 ANSWERS = {
@@ -205,7 +207,7 @@ def test_the_answer_is_one_sentence(study, kind):
     text = plain(Page(html).text)
     assert said in text and said in plain(result["card"]) and "Baseline against optimized" not in text
     assert ("Proposed by the search, not recommended: serve --fast '<x>'" in text) is ("proof" in changes)
-    assert "Instead of:" not in text and ("fp8 changes answers: 12 of 60 lost" in text) is ("answers" in kind)
+    assert "<mark>" not in html and ("fp8 changes answers: 12 of 60 lost" in text) is ("answers" in kind)
     if result["proof"]:
         assert not any(cell.is_good for row in result["proof"].workloads.rows for cell in row)
 

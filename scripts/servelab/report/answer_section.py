@@ -9,6 +9,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -22,26 +23,49 @@ from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
+_WORDS = re.compile(r"\S+|\s+")
+"""Of a command, with the white space between them."""
 _OF_SEVERAL = {"script": "Script of all servers", "sbatch": "Slurm script", "compose": "Compose file"}
 """Form of `Recommended.deployment` → its title."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 
 
-def forms_of(study: StudySummary, recommended: Recommended, origin: Origin) -> dict[str, str]:
-    """The forms of the recommended command, the best for this machine first: title → text to copy."""
-    if not origin.model_has_name(recommended.run_id):
-        if recommended.launch_command is not None:
-            return {"On this machine, as it was measured": recommended.launch_command}
-        return {"With the model's name in place of its path": recommended.command}
-    if recommended.deployment:
-        return {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
+@dataclass(frozen=True)
+class CommandForm:
+    """The recommended command as text to copy."""
+
+    title: str
+    pieces: list[tuple[str, bool]]
+    """The text in words and white space, and whether each is in no part of the baseline's command."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece for piece, _ in self.pieces)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether any word is marked."""
+        return any(changed for _, changed in self.pieces)
+
+
+def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
+    """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
+    changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
     image = origin.image(recommended.run_id)
-    forms = {"With the model's name in place of its path": recommended.command}
-    if image is not None:
-        forms["Docker"] = docker_form(study, recommended, image)
-    if study.hardware.nodes == 1:
-        forms["Slurm script"] = slurm_form(study, recommended, image)
-    return forms
+    if recommended.deployment and origin.model_has_name(recommended.run_id):
+        forms = {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
+    elif origin.model_has_name(recommended.run_id):
+        forms = {"With the model's name in place of its path": recommended.command}
+        if image is not None:
+            forms["Docker"] = docker_form(study, recommended, image)
+        if study.hardware.nodes == 1:
+            forms["Slurm script"] = slurm_form(study, recommended, image)
+    elif recommended.launch_command is not None:
+        forms = {"On this machine, as it was measured": recommended.launch_command}
+    else:
+        forms = {"With the model's name in place of its path": recommended.command}
+    return [CommandForm(title, _pieces(text, changed)) for title, text in forms.items()]
 
 
 def docker_form(study: StudySummary, recommended: Recommended, image: str) -> str:
@@ -113,14 +137,38 @@ def parts_of(command: str) -> Counter[str]:
     return Counter(shlex.join(part) for part in parts)
 
 
-def difference(baseline: str, command: str) -> dict[str, str]:
-    """Parts of each of two commands that the other lacks, in order: words → parts."""
-    parts, of_baseline = parts_of(command), parts_of(baseline)
-    found = {"Not in the baseline’s command:": parts - of_baseline, "Instead of:": of_baseline - parts}
-    texts = {
-        words: "  ".join(part for part in left if part.startswith("-") or "=" in part) for words, left in found.items()
-    }
-    return {words: text for words, text in texts.items() if text}
+def only_in(baseline: str, command: str) -> str:
+    """Parts of the baseline's command that the other lacks, in order; empty if it has all."""
+    left = parts_of(baseline) - parts_of(command)
+    return "  ".join(part for part in left if part.startswith("-") or "=" in part)
+
+
+def difference(form: CommandForm, left_out: str) -> dict[str, str]:
+    """How a form differs from the baseline's command, `left_out` of it: words → command."""
+    marked = {"Marked: not in the baseline’s command.": ""} if form.is_marked else {}
+    if not left_out:
+        return marked
+    return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}
+
+
+def _pieces(text: str, changed: Counter[str]) -> list[tuple[str, bool]]:
+    """The text in words and white space, and whether each is in a changed part.
+
+    The value of an option may be another one here, such as a path in place of a name.
+    """
+    spans: list[tuple[int, int]] = []
+    for part in changed:
+        name, *values = part.split()
+        exact = _found(text, r"\s+".join(map(re.escape, (name, *values))))
+        spans += exact or (_found(text, re.escape(name) + r"\s+\S+" * len(values)) if name.startswith("-") else [])
+    return [
+        (word.group(), not word.group().isspace() and any(low <= word.start() < high for low, high in spans))
+        for word in _WORDS.finditer(text)
+    ]
+
+
+def _found(text: str, pattern: str) -> list[tuple[int, int]]:
+    return [each.span() for each in re.finditer(rf"(?<!\S)(?:{pattern})(?!\S)", text)]
 
 
 def baseline_command(table: pd.DataFrame) -> str:

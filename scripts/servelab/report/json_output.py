@@ -1,4 +1,4 @@
-"""Output of commands for programs: with `--json` each prints objects with these keys, one a line."""
+"""Output of commands for programs: with `--json` each prints objects of these types, one a line."""
 
 from __future__ import annotations
 
@@ -7,65 +7,114 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.files import JsonPart
 from servelab.report.compare.comparison_table import StudyComparison
-from servelab.report.compare.conditions import EXIT_CODES, ConditionResult, verdict_of
+from servelab.report.compare.conditions import EXIT_CODES, ConditionResult, Word, verdict_of
 from servelab.report.compare.page import summary
 from servelab.report.page import render_markdown
 from servelab.search.forecast import Forecast
+from servelab.search.preflight import Row as PreflightRow
 from servelab.search.progress import StudyProgress
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 
-OUTPUTS = {
-    "check": "`study`, `errors`, `findings`",
-    "plan": ", ".join(f"`{name}`" for name in Forecast.model_fields),
-    "status": "`study`, `stages`, `running`, `queued`",
-    "report": "`study`, `kind`, `answer`, `report`, `recommended`",
-    "compare": "`a`, `b`, `summary`, `verdict`, `conditions`, `pairs`",
+
+class CheckOutput(JsonPart):
+    """`servelab check`: a study."""
+
+    study: str
+    errors: int = Field(description="Findings whose verdict is `error`.")
+    findings: list[PreflightRow]
+
+
+class ReportOutput(JsonPart):
+    """`servelab report`: a study's answer."""
+
+    study: str
+    kind: str = Field(description="`win`, `keep` or `unsure`.")
+    answer: str = Field(description="The answer in one sentence.")
+    report: str = Field(description="Path of the report.")
+    recommended: Recommended = Field(description="`recommended.json`.")
+
+
+class StatusOutput(JsonPart):
+    """`servelab status`: a study."""
+
+    study: str
+    stages: list[dict[str, Any]] = Field(description="Progress of each stage.")
+    running: list[dict[str, Any]] = Field(description="Runs that are measured now.")
+    queued: list[str] = Field(description="Slurm's jobs, a line each.")
+
+
+class CompareOutput(JsonPart):
+    """`servelab compare`: two studies."""
+
+    a: str
+    b: str
+    summary: str
+    verdict: Word | None = Field(description="Of all conditions; null without any.")
+    conditions: list[dict[str, Any]]
+    pairs: list[dict[str, Any]] = Field(description="Rows of the objective in `comparison.parquet`.")
+
+
+class ProposeOutput(JsonPart):
+    """`servelab propose`: a candidate that was added to a study."""
+
+    study: str
+    candidate: dict[str, Any] = Field(description="As the study has it now.")
+    effective: dict[str, Any] | None = Field(
+        description="Setting → values of baseline and candidate as the engine serves it; null if not known."
+    )
+
+
+OUTPUTS: Mapping[str, type[BaseModel] | str] = {
+    "check": CheckOutput,
+    "plan": Forecast,
+    "status": StatusOutput,
+    "report": ReportOutput,
+    "compare": CompareOutput,
     "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with label and command above it",
     "tune": "`study`, `candidates` with reasons, `left_out`, `idle`, `notes`",
-    "propose": "`study`, `candidate`, `effective`",
+    "propose": ProposeOutput,
     "explain": "`kind`, `reason`, `message`, `lines`, `remedy`",
 }
-"""Command → the keys of its objects."""
+"""Command → the type of its objects, or their keys."""
 
 
-def print_line(output: BaseModel | Mapping[str, Any]) -> None:
+def print_line(output: BaseModel) -> None:
     """Prints an object on one line."""
-    content = output.model_dump(mode="json") if isinstance(output, BaseModel) else output
-    print(json.dumps(content, ensure_ascii=False), flush=True)
+    print(json.dumps(output.model_dump(mode="json"), ensure_ascii=False), flush=True)
 
 
-def report_output(recommended: Recommended, report: str) -> dict[str, Any]:
+def report_output(recommended: Recommended, report: str) -> ReportOutput:
     """A study's answer; `report` is the path of its report."""
     kind, text = answer_text(recommended)
-    content = recommended.model_dump(mode="json")
-    return {"study": recommended.study, "kind": kind, "answer": text, "report": report, "recommended": content}
+    return ReportOutput(study=recommended.study, kind=kind, answer=text, report=report, recommended=recommended)
 
 
-def status_output(study: str, progress: StudyProgress, queued: list[str]) -> dict[str, Any]:
-    """A study's progress; `queued` are Slurm's jobs, a line each."""
+def status_output(study: str, progress: StudyProgress, queued: list[str]) -> StatusOutput:
+    """A study's progress."""
     running = [
         {"what": what, "run_id": attempt.id, "since_s": attempt.started_s, "host": attempt.host, "pid": attempt.pid}
         for attempt, what in progress.running()
     ]
     stages = [asdict(progress.stage(name)) for name in progress.stages]
-    return {"study": study, "stages": stages, "running": running, "queued": queued}
+    return StatusOutput(study=study, stages=stages, running=running, queued=queued)
 
 
-def compare_output(comparison: StudyComparison, findings: list[ConditionResult]) -> dict[str, Any]:
-    """Two studies, the conditions that were tried with their verdict, and the objective's rows of the comparison."""
-    return {
-        "a": comparison.a.name,
-        "b": comparison.b.name,
-        "summary": summary(comparison),
-        "verdict": verdict_of(findings) if findings else None,
-        "conditions": [asdict(each) | {"condition": str(each.condition)} for each in findings],
-        "pairs": [row for row in comparison.table.to_pylist() if row["is_objective"]],
-    }
+def compare_output(comparison: StudyComparison, findings: list[ConditionResult]) -> CompareOutput:
+    """Two studies, and the conditions that were tried."""
+    return CompareOutput(
+        a=comparison.a.name,
+        b=comparison.b.name,
+        summary=summary(comparison),
+        verdict=verdict_of(findings) if findings else None,
+        conditions=[asdict(each) | {"condition": str(each.condition)} for each in findings],
+        pairs=[row for row in comparison.table.to_pylist() if row["is_objective"]],
+    )
 
 
 _EXITS = {
@@ -80,6 +129,12 @@ _EXITS = {
 
 def render_docs() -> str:
     """docs/reference/json.md."""
-    rows = "".join(f"| `{command}` | {keys} |\n" for command, keys in OUTPUTS.items())
+    rows = "".join(f"| `{command}` | {_keys(output)} |\n" for command, output in OUTPUTS.items())
     exits = "".join(f"| {code} | {meaning} |\n" for code, meaning in _EXITS.items())
     return render_markdown("json.md.j2", {"commands": rows, "exits": exits})
+
+
+def _keys(output: type[BaseModel] | str) -> str:
+    if isinstance(output, str):
+        return output
+    return ", ".join(f"`{name}`" for name in output.model_fields)

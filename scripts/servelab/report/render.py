@@ -13,7 +13,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.metrics.tables.io import read_tables
-from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of
+from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of, only_in
 from servelab.report.bottlenecks import Counters, limited_by
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.claims_section import audit_section
@@ -79,9 +79,9 @@ def report_content(
     ran = table.dropna(subset=["run_id"])
     measured_rows = [*ran.to_dict("records"), *([] if curves is None else curves.to_dict("records"))]
     workload_of = {run_id: row["workload"] for row in measured_rows for run_id in row["run_ids"]}
-    warnings = _warnings(recommended, origin, list(workload_of))
+    warnings, baseline = _warnings(recommended, origin, list(workload_of)), baseline_command(table)
     unit, pairs, pair = _UNITS["visited" if "Not started here" in warnings else origin.kind]
-    answer, forms = answer_text(recommended, study.objective.on), forms_of(study, recommended, origin)
+    answer, forms = answer_text(recommended, study.objective.on), forms_of(study, recommended, origin, baseline)
     facts = answer_facts(study, recommended, search, pair=pairs, is_recorded=is_recorded)
     counters = {} if device_series is None else limits_by_side(study, table, metrics, device_series)
     if recommended.changed and (why := _why(counters)):
@@ -97,10 +97,8 @@ def report_content(
         "facts": facts,
         "warnings": warnings,
         "forms": forms,
-        "difference": difference(baseline_command(table), recommended.command) if recommended.changed else {},
-        "card": card(
-            study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], next(iter(forms.values()))
-        ),
+        "difference": difference(forms[0], only_in(baseline, recommended.command)) if recommended.changed else {},
+        "card": card(study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], forms[0].text),
         "guards": guard_section(recommended),
         "proof": proof and replace(proof, pairs=marks.on(proof.pairs)),
         "unit": unit,
