@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -37,6 +39,15 @@ def download_dataset(rule: RuleJob) -> None:
         fetch_dataset(name, datasets[name], output.parent)
 
 
+def replay(arrivals_s: Sequence[float]) -> str:
+    """How long a replay takes, and a doubt about a rate that traces of servers do not have; empty without times."""
+    if not arrivals_s:
+        return ""
+    rate = len(arrivals_s) / max(max(arrivals_s), 1e-3)
+    doubt = "" if 0.01 < rate < 100 else "; that is implausible: are its times in the unit of its format?"
+    return f"a replay of {len(arrivals_s):,} requests takes {max(arrivals_s):,.2f} s, {rate:,.2f} a second{doubt}"
+
+
 def prepare_workload(rule: RuleJob) -> None:
     dataset = next(iter(rule.input.get("dataset", [])), None)  # for kinds of workload that need one
     try:
@@ -55,6 +66,8 @@ def prepare_workload(rule: RuleJob) -> None:
         _, _, tokenizer_json = load_model(rule.input.model)
         requests = workload.make(parameters, load_tokenizer(tokenizer_json), dataset)
         measured = requests.filter(pc.equal(requests["phase"], "measured"))
+        if text := replay(measured["arrival_s"].drop_null().to_pylist()):
+            print(f"{path}: {text}", file=sys.stderr, flush=True)
         with replacing(path) as temporary:
             pq.write_table(requests, temporary)
             summary = StoredWorkload(

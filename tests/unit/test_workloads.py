@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
+from workloads import replay
 
 from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
@@ -246,6 +247,19 @@ def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> Non
     assert {row["output_tokens"] for row in rows} == {2}
     with pytest.raises(ServelabError, match="60 of 61 requests pass the length filters, 61 are needed"):
         make("trace", tokenizer, trace, num_requests=61)
+
+
+def test_a_replay_says_how_long_it_takes_and_a_time_is_a_number(tokenizer: Tokenizer, tmp_path: Path, capfd) -> None:
+    lengths = {"input_length": 20, "output_length": 2}
+    for unit, says in (
+        (1000, "a replay of 30 requests takes 14.50 s, 2.07 a second"),
+        (1, "a replay of 30 requests takes 0.01 s, 2,068.97 a second; that is implausible"),
+    ):
+        lines = [json.dumps({"timestamp": at * 0.5 * unit, **lengths}) for at in [*range(30), float("nan")]]
+        rows = make("trace", tokenizer, store(tmp_path, "t.jsonl", "\n".join(lines)), num_requests=30)
+        assert replay(rows["arrival_s"].drop_null().to_pylist()).startswith(says)
+        assert "record 31: timestamp is nan, which is no time" in capfd.readouterr().err
+    assert replay([]) == ""
 
 
 def common(one: list[int], other: list[int]) -> int:

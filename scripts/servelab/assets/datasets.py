@@ -185,7 +185,7 @@ def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any] | BadRecor
             file.seek(0)
             yield from _iter_lines(file, cut=cut)
         else:
-            raise ServelabError(f"{path}: neither a JSON array of records nor JSON lines")
+            raise ServelabError(f"{path}: neither a JSON array of records nor JSON lines, in UTF-8")
 
 
 def _iter_lines(file: TextIO, *, cut: bool) -> Iterator[dict[str, Any] | BadRecord]:
