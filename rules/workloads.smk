@@ -25,4 +25,4 @@ rule prepare_workload:
         files=rule_files,
         spec=lambda wildcards: spec_json(SOURCES.workloads[wildcards.workload_id][0]),
     shell:
-        call("workloads.prepare_workload", "spec")
+        call("workloads.prepare_workload", "spec", log=SHOWN)
