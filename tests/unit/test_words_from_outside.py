@@ -244,7 +244,7 @@ def test_planted_links_are_not_followed(tmp_path, monkeypatch):
 
 
 def test_two_users_of_one_folder_may_take_each_others_locks(tmp_path):
-    """As docs/cluster.md says: a common group, and `chmod g+ws`."""
+    """As docs/studies.md says: a common group, and `chmod g+ws`."""
     shared = tmp_path / "results"
     shared.mkdir()
     shared.chmod(0o2770)
