@@ -67,6 +67,7 @@ NOTEBOOK = {"cells": [{"cell_type": "code", "outputs": [{"text": [f"{line}\n" fo
 ANSWER = {"data": {"result": [{"stream": {"a": "b"}, "values": [[str(at), line] for at, line in enumerate(LINES)]}]}}
 WRAPPED = {
     "a page with lines in elements": f"<!DOCTYPE html>\n<html><head><title>x</title></head><body>{CODE}</body></html>",
+    "a page with hard spaces": "<html><body>" + "".join(f"<p>{line.replace(' ', '&nbsp;')}" for line in LINES),
     "a page with code": f"<html><body>\n<h1>x</h1><pre><code>{CONSOLE}</code></pre></body></html>\n",
     "a table of code lines": f"<html><table>{''.join(f'<tr><td></td><td>{line}</td></tr>' for line in LINES)}</table>",
     "a notebook": json.dumps(NOTEBOOK, indent=1),
@@ -115,7 +116,13 @@ def test_a_header_of_another_width_ends_with_a_rule_as_wide(tmp_path: Path) -> N
     assert "its last line of `=` is missing" in str(found)
 
 
-@pytest.mark.parametrize("text", [CONSOLE, (SAMPLES / "evalscope-1.14.txt").read_text(encoding="utf-8")])
+RANKED = [
+    CONSOLE,
+    *((SAMPLES / name).read_text(encoding="utf-8") for name in ("evalscope-1.14.txt", "trtllm-bench.txt")),
+]
+
+
+@pytest.mark.parametrize("text", RANKED)
 def test_ranks_of_a_parallel_job_are_told_apart(text: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     lines = text.splitlines()

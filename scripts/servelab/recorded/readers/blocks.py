@@ -109,11 +109,11 @@ def sections(lines: Window, begin: int, line: Line, above: Line) -> Found:
 
 def _section(lines: Window, at: int, line: Line) -> tuple[Prefix, str] | None:
     """The prefix and the title of the section that begins with the rule in a line."""
-    number, text = line
+    text = line[1]
     if "=====" not in text or len(text) > _MOST_WIDTH or not (rule := _RULE.search(text.rstrip())):
         return None
     prefix, below = Prefix(text[: min(rule.start(), MOST_PREFIX)]), lines.get(at + 1)
-    match = _SECTION_TITLE.fullmatch(prefix.rest(below[1])) if below and below[0] == number + 1 else None
+    match = _SECTION_TITLE.fullmatch(prefix.rest(below[1])) if below else None
     return (prefix, match["title"].strip()) if match else None
 
 

@@ -28,7 +28,7 @@ _RANK = re.compile(r" *(\d{1,5}): ")
 """Before each line of `srun --label`."""
 _LEAST_LINES = 3
 """Of a rank at a file's beginning; a listing numbers each line once."""
-_KEYS = ("log", "line", "message", "msg", "textPayload")
+_KEYS = ("log", "line", "message", "msg", "MESSAGE", "textPayload", "event")
 """Under which collectors of logs (Docker, Loki, cloud providers) save the text of a line."""
 _WRAPPED = re.compile(rf'\{{.*"(?:{"|".join(_KEYS)})"\s*:\s*"')
 
@@ -191,7 +191,7 @@ def _without_markup(page: str) -> str:
     page = _HIDDEN.sub(lambda found: "\n" * found[0].count("\n"), page)
     page = _TABLE_ROW.sub(_markdown, page)
     page = _NEW_LINE.sub("\r", _HEADING.sub(lambda found: f"\r{'#' * int(found[1])} ", page))
-    return html.unescape(_TAG.sub("", page))
+    return html.unescape(_TAG.sub("", page)).replace("\xa0", " ")
 
 
 def _markdown(row: re.Match[str]) -> str:
