@@ -40,9 +40,7 @@ def download_dataset(rule: RuleJob) -> None:
 
 
 def replay(arrivals_s: Sequence[float]) -> str:
-    """How long a replay takes, and a doubt about a rate that traces of servers do not have; empty without times."""
-    if not arrivals_s:
-        return ""
+    """How long a replay takes, and a doubt about a rate that traces of servers do not have."""
     rate = len(arrivals_s) / max(max(arrivals_s), 1e-3)
     doubt = "" if 0.01 < rate < 100 else "; that is implausible: are its times in the unit of its format?"
     return f"a replay of {len(arrivals_s):,} requests takes {max(arrivals_s):,.2f} s, {rate:,.2f} a second{doubt}"
@@ -66,8 +64,8 @@ def prepare_workload(rule: RuleJob) -> None:
         _, _, tokenizer_json = load_model(rule.input.model)
         requests = workload.make(parameters, load_tokenizer(tokenizer_json), dataset)
         measured = requests.filter(pc.equal(requests["phase"], "measured"))
-        if text := replay(measured["arrival_s"].drop_null().to_pylist()):
-            print(f"{path}: {text}", file=sys.stderr, flush=True)
+        if times := measured["arrival_s"].drop_null().to_pylist():
+            print(f"{path}: {replay(times)}", file=sys.stderr, flush=True)
         with replacing(path) as temporary:
             pq.write_table(requests, temporary)
             summary = StoredWorkload(

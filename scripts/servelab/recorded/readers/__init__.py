@@ -88,10 +88,8 @@ def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block 
         for what, lines in others.items():
             notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
     if not found:
-        beside = ", ".join(f"{len(lines)} {what}" for what, lines in others.items() if lines)
         tools = ", ".join(sorted({reader.tool for reader in _READERS}))
-        beside = f" ({beside})" if beside else ""
-        yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
+        yield UnknownResultError(f"{name}: no result of a load client found. Known: {tools}")
 
 
 def _pieces(file: BinaryIO, others: dict[str, list[int]]) -> Iterator[Piece]:

@@ -262,6 +262,8 @@ def nested(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     whole = piece.document
     version = _at(whole, str(reader.facts.get("version_at")))
     is_text = isinstance(version, str) and len(version) < 100 and version.isprintable()
+    is_whole = not whole.get("was_cancelled") and whole.get("is_complete") is not False
+    warnings = () if is_whole else (f"the run did not complete: {whole.get('incomplete_reason') or 'cancelled'}",)
     each = reader.facts.get("each")
     roots = whole[each] if each else [whole]
     if not isinstance(roots, list) or not roots:
@@ -273,7 +275,7 @@ def nested(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
             settings[name] = next((value for value in found if value is not None), None)
         settings = {"benchmark": number, **settings} if each else _with_point(root, settings)
         entries = [*_of_paths(reader, piece, root), *_others(reader, piece, root)]
-        yield ToolRun(entries, settings, version if is_text else None, warnings=tuple(_incomplete(whole)))
+        yield ToolRun(entries, settings, version if is_text else None, warnings=warnings)
 
 
 _MOMENTS = ("mean", "std_dev", "min", "median", "max")
@@ -329,11 +331,6 @@ def _with_point(root: Any, settings: dict[str, Any]) -> dict[str, Any]:
     last = {names.get(str(path).rpartition(".")[2], ""): value for path, value in point.items()}
     found = settings | {name: value for name, value in last.items() if name}
     return {name: value for name, value in found.items() if name == "command" or isinstance(value, int | float)}
-
-
-def _incomplete(whole: Mapping[str, Any]) -> Iterator[str]:
-    if whole.get("was_cancelled") or whole.get("is_complete") is False:
-        yield f"the run did not complete: {whole.get('incomplete_reason') or 'cancelled'}"
 
 
 def _percentile(key: str) -> str:
