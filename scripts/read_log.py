@@ -10,7 +10,9 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from servelab.core.credentials import REDACTED, is_secret, without_credentials
 from servelab.core.errors import ServelabError
 from servelab.recorded.anything import LineContext, read_anything
 from servelab.recorded.readers import Block
@@ -41,11 +43,22 @@ def main(arguments: argparse.Namespace) -> None:
         raise ServelabError(f"{broken} results could not be read; all others were")
 
 
-def _plain(block: Block, place: LineContext) -> dict[str, object]:
+def _plain(block: Block, place: LineContext) -> Any:
     formulas = {metric: formula._asdict() for metric, formula in block.formulas.items()}
     unknown = [line._asdict() for line in block.unknown]
     made = {"figures": block.metrics(), "unknown": unknown, "formulas": formulas, "place": asdict(place)}
-    return asdict(block) | made
+    return _without_secrets(asdict(block) | made)
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    """Plain data without the credentials that a client saved of its command or headers, or a page shows."""
+    if isinstance(value, dict):
+        return {key: _without_secrets(each, str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(each, name) for each in value]
+    if not isinstance(value, str):
+        return value
+    return REDACTED if is_secret(name, value) else without_credentials(value)
 
 
 def _line(text: str) -> str:

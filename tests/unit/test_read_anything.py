@@ -87,3 +87,12 @@ def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert sorted(line.split(":")[0] for line in done.stderr.splitlines())[:2] == ["error", "error"]
     assert sum(line.startswith("note: ") for line in done.stderr.splitlines()) == 2
+
+
+def test_a_credential_that_a_client_saved_is_not_printed(tmp_path: Path) -> None:
+    key = "Kq7" * 9
+    saved = json.loads((SAMPLES / "vllm-0.32.json").read_text())
+    saved |= {"extra_headers": {"Authorization": f"Bearer {key}"}, "argv": f"--api-key {key}"}
+    (tmp_path / "a.json").write_text(json.dumps(saved))
+    done = run_servelab("read", tmp_path / "a.json")
+    assert key not in done.stdout and json.loads(done.stdout)["settings"]["argv"] == "--api-key redacted-secret"
