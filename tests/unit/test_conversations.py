@@ -105,6 +105,11 @@ def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, t
     assert sum(fault in body["messages"][0]["content"] for body in stub.bodies) == 1
 
 
+def test_a_null_of_a_message_is_no_value(tmp_path, tokenizer):
+    nulls = [{"messages": [{**each, "name": None} for each in record["messages"]]} for record in TALKS]
+    assert made(tmp_path, tokenizer, nulls).equals(made(tmp_path, tokenizer, TALKS))
+
+
 def test_sharegpt_turns_are_read_up_to_what_no_chat_takes(tmp_path, tokenizer):
     def turns(*said: tuple[str, str]) -> dict[str, Any]:
         return {"id": "x", "conversations": [{"from": speaker, "value": text} for speaker, text in said]}

@@ -248,8 +248,11 @@ def _sendable(record: Mapping[str, Any]) -> list[_Message]:
 
 
 def _checked(record: Mapping[str, Any]) -> list[_Message]:
+    messages = record["messages"]
+    if isinstance(messages, list) and all(isinstance(each, dict) for each in messages):  # data sets have `name: null`
+        messages = [{key: value for key, value in each.items() if value is not None} for each in messages]
     try:
-        messages = _Line.model_validate({"messages": record["messages"]}).messages
+        messages = _Line.model_validate({"messages": messages}).messages
     except ValidationError as error:
         raise ValueError(describe_validation_error(error, "", _Line).removeprefix(": ")) from None
     for message in messages:
