@@ -112,13 +112,19 @@ def test_a_right_prior_finds_the_best_first_and_leaves_out_what_is_far_slower(pr
     assert 0 not in left and not left & set(order) and best not in left
 
 
+@pytest.fixture(scope="module")
+def without(project, truth):
+    """As `searched`, without a prior."""
+    return searched(project, truth)
+
+
 @pytest.mark.parametrize("wrong", ["shuffled", "reversed", "scaled"])
-def test_a_wrong_prior_loses_nothing(project, truth, wrong):
+def test_a_wrong_prior_loses_nothing(project, truth, without, wrong):
     logs = {"shuffled": np.random.default_rng(1).permutation(truth), "reversed": -truth, "scaled": 3 + 2 * truth}[wrong]
     order, winner, past = searched(predicted(project, logs), truth)
-    _, without, _ = searched(project, truth)
-    assert truth[winner] >= truth[without] - 0.03
-    assert len(order) <= 1.2 * len(searched(project, truth)[0]) + 1
+    order_without, winner_without, _ = without
+    assert truth[winner] >= truth[winner_without] - 0.03
+    assert len(order) <= 1.2 * len(order_without) + 1
     if wrong != "scaled":
         assert not past[-1].decision.predicted
 
