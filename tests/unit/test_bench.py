@@ -141,6 +141,7 @@ def refused(url, output, *words):
         (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
         (("--concurrency", "2", "2"), 2, "given twice"),
         (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "the environment variable NO_SUCH_VARIABLE_HERE"),
+        (("--api-key-env", "Zq7Lw2Xv9Kd4"), 2, "the environment variable (its name, never the key) is to hold"),
         (("--compare", "no/such"), 1, "no/such"),
     ],
 )

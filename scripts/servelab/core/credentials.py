@@ -327,7 +327,8 @@ def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) ->
     if variable is None:
         return None
     if not (key := environment.get(variable, "").strip()):
-        raise ConfigError(f"the environment variable {variable} is to hold the server's key, and is not set")
+        named = variable if variable.isupper() else "(its name, never the key)"
+        raise ConfigError(f"the environment variable {named} is to hold the server's key, and is not set")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(f"the value of the environment variable {variable} cannot be sent in a header")
     return key
@@ -374,11 +375,10 @@ def shell_variables(prefixes: Iterable[str] = (), shell: Mapping[str, str] | Non
     shell = os.environ if shell is None else shell
     passed = {name: _passed(name, shell) for name in names_to_pass(shell)}
     needed = {name: value for name, value in shell.items() if name not in passed and _NEEDED.fullmatch(name)}
-    own = tuple(prefixes)
     kept_out = sorted(
         name
         for name in shell.keys() - needed.keys() - passed.keys()
-        if _CHANGES_A_PROGRAM.fullmatch(name) or (own and name.startswith(own))
+        if _CHANGES_A_PROGRAM.fullmatch(name) or name.startswith(tuple(prefixes))
     )
     return ShellVariables(needed, passed, kept_out)
 

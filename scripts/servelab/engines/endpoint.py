@@ -133,7 +133,7 @@ def check_key(url: str, variable: str | None, over_http: bool, fix: str) -> None
     """`ConfigError` if a key would be sent to another machine in clear text, which nobody asked for."""
     is_open = url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK
     if variable is not None and is_open and not over_http:
-        raise ConfigError(f"{url}: the key in {variable} would be sent in clear text; use https, or allow it: {fix}")
+        raise ConfigError(f"{url}: the key would be sent in clear text; use https, or allow it: {fix}")
 
 
 def ask(address: Address, model: str | None = None) -> Asked:
