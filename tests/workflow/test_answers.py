@@ -1,6 +1,5 @@
 """Answers of a real llama.cpp: weights that were damaged in the file are found out, a second start is not."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -66,11 +65,6 @@ def test_damaged_weights_are_not_recommended(asked):
     decision = asked.json(f"{STUDY}/stages/weights/decision.json")
     verdict = next(each for each in decision["candidates"] if each["candidate"] == "damaged")
     assert verdict["verdict"] == "changes answers" and "more is lost than is allowed" in verdict["why"]
-    found = json.loads(table.loc["damaged", "answers_found"])
-    distance = next(each for each in found["findings"] if each["instrument"] == "distance")
-    (kl,) = distance["figures"]
-    assert kl["questions"] > QUESTIONS / 2  # llama.cpp prints none for a part of a character, as damage makes them
-    assert kl["low"] > 10 * kl["floor"]  # far beyond two starts of the same weights
     first = "\n".join(shown_recommendation(asked, STUDY).splitlines()[:5])
     assert "Answers: " in first
     if verdict["change_percent"] > 0:  # it does as much work, and another process may have slowed it
