@@ -120,6 +120,9 @@ def checkout(tmp_path_factory) -> Path:
     text = (folder / "config/studies/cpu-engines.yaml").read_text()
     assert "study: cpu-engines\n" in text
     text = text.replace("study: cpu-engines\n", "study: guided\nclient: vllm-bench\n")
+    workloads = "workloads: [cpu-sharegpt, cpu-short, cpu-generation]\n"
+    assert workloads in text
+    text = text.replace(workloads, "workloads: [cpu-sharegpt]\n")  # this client sends text, not token ids
     (folder / "config/studies/guided.yaml").write_text(text)
     packaged = folder / "config/studies/qwen3-14b-h100.yaml"
     image = "runtime: docker, lock: envs/vllm-openai-0.11.0.image.yaml"
