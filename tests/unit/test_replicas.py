@@ -108,7 +108,7 @@ def test_only_a_figure_of_the_node_asks_for_it(tmp_path):
 IMAGE = "docker.io/vllm/vllm-openai@sha256:" + "0" * 64
 DOUBLE = """#!/bin/sh
 echo "$0 $CUDA_VISIBLE_DEVICES $NOTE $*" >> started
-case "$*" in *8002*) exit 3 ;; esac
+case "$*" in *8002*) until [ "$(wc -l < started)" -eq "$PROGRAMS" ]; do sleep 0.05; done; exit 3 ;; esac
 exec sleep 60
 """
 
@@ -123,14 +123,15 @@ def test_the_recommended_script_starts_all_and_ends_with_one(balancer, tmp_path)
     for program in ("vllm", "nginx", "vllm-router", "sglang-router"):
         (tmp_path / program).write_text(DOUBLE)
         (tmp_path / program).chmod(0o755)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    programs = 2 + BALANCERS.get(balancer).is_process
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PROGRAMS": str(programs)}
     done = subprocess.run(["bash", "-c", found["script"]], cwd=tmp_path, env=path, timeout=30, check=False)
     assert done.returncode != 0
     lines = (tmp_path / "started").read_text().splitlines()
     servers = {line.partition(" ")[2] for line in lines if line.split()[0].endswith("/vllm")}
     assert servers == {"0,1 a b serve m --port 8001", "2,3 a b serve m --port 8002"}
     in_front = [line for line in lines if not line.split()[0].endswith("/vllm")]
-    assert len(in_front) == BALANCERS.get(balancer).is_process
+    assert len(lines) == programs and len(in_front) == programs - 2
     assert "#SBATCH --gres=gpu:4" in found["sbatch"]
     assert found["sbatch"].count(f"apptainer exec --nv docker://{IMAGE} env NOTE='a b' vllm") == 2
     if "compose" in found:
