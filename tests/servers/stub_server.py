@@ -119,7 +119,7 @@ class StubServer:
         named = [name for name in says.get("quirks", ()) if f"{prompt} ".startswith(f"{name} ")]
         if named:
             return says["quirks"][max(named, key=len)](body)
-        gone = {usage(body)} if says.get("usage") is False else set()
+        gone = {line for name, line in (("usage", usage(body)), ("done", DONE)) if says.get(name) is False}
         return stream([each for each in events(body) if each not in gone], says.get("gap_s", GAP_S))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -113,7 +113,7 @@ def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
 @pytest.mark.parametrize("refuses", [("ignore_eos",), ()])
 def test_answers_that_end_by_themselves(refuses, in_process, tmp_path):
     """With a server that refuses to force the length, and with one that takes the field and forces nothing."""
-    stub = StubServer(ends_early=True, refuses=refuses)
+    stub = StubServer(ends_early=True, refuses=refuses, done=False)
     with stub.running() as url:
         done = bench(
             url, tmp_path, "--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--endpoint", "completions"
@@ -122,6 +122,7 @@ def test_answers_that_end_by_themselves(refuses, in_process, tmp_path):
     found = read(tmp_path)
     assert found.load.is_length_forced is not bool(refuses)
     assert found.load.mean_output_tokens == (4 if refuses else 8)
+    assert found.points[0].without_done == 4 and "(4 ended without" in (tmp_path / "bench.md").read_text()
     assert found.points[0].failed == 0
     assert {each.check: each.level for each in found.points[0].findings}["output_length"] in ("ok", "not applicable")
 

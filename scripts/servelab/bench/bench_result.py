@@ -46,6 +46,7 @@ class PointResult(JsonPart):
     request_rate: float | None
     requests: int = Field(description="Requests of all visits.")
     failed: int
+    without_done: int = Field(0, description="Successes that ended without `[DONE]`.")
     cached_percent: float | None = Field(
         description="Share of the prompts' tokens that came from a cache, as the server reports; null if it does not."
     )
@@ -114,6 +115,7 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
         request_rate=point.request_rate,
         requests=records.num_rows,
         failed=records.num_rows - records["error"].null_count,
+        without_done=sum(each.without_done for each in stats),
         cached_percent=_cached_percent(records),
         validity=verdict(findings)[0],
         findings=[BenchFinding(**finding) for finding in findings],

@@ -90,7 +90,7 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     ]
     return Page(
         title=f"{bench.asked.model} at {bench.asked.url}",
-        lead=" ".join(plain_words(bench)[:2]),
+        lead=" ".join(plain_words(bench)[:3]),
         sections=[section for section in sections if section.table.rows or section.text],
         remark=_REMARK,
     )
@@ -111,6 +111,8 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
     latency += f" and {_text(last, 'tpot_ms')} ms." if last is not first else "."
     doubtful = [point.name for point in bench.points if point.validity != "ok"]
     succeeded = f"{requests - failed:,} of {requests:,} requests succeeded"
+    if without_done := sum(point.without_done for point in bench.points):
+        succeeded += f" ({without_done:,} ended without [DONE])"
     believed = f"Do not rely on: {', '.join(doubtful)} (see the report)." if doubtful else "No check failed."
     lines = [
         f"{bench.asked.model} gives at most {_text(best, 'output_tokens_per_s')} output tokens per second, "
