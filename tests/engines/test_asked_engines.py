@@ -97,7 +97,6 @@ def test_greedy_answers_stay_as_they_are_or_the_difference_is_named(installed, t
         assert verdict.verdict != CHANGES, (name, verdict.why)
     statuses = [jobs.status(runs, each) for each in (base, again, *kept.values())]
     assert all(each["startup_s"] > 0 for each in statuses)
-    assert all(0 <= each["weights_cached_share"] <= 1 for each in statuses if each["weights_cached_share"] is not None)
 
 
 @pytest.mark.slow

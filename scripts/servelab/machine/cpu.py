@@ -1,9 +1,7 @@
-"""Facts of this machine's processors and memory, as the kernel and `lscpu` report them."""
+"""Facts of this machine's processors, as the kernel and `lscpu` report them."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import re
 import subprocess
@@ -11,7 +9,6 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 from pydantic import Field
 
 from servelab.core.files import JsonPart
@@ -34,11 +31,6 @@ class CpuSettings(JsonPart):
 def cpu_model() -> str:
     """The processor's name as the kernel or `lscpu` reports it, or `unknown`; kernels on Arm do not report it."""
     return _of_cpuinfo("model name") or _lscpu().get("Model name") or "unknown"
-
-
-def cpu_flags() -> frozenset[str]:
-    """Extensions of the instruction set, by the kernel's names; Arm kernels call them features."""
-    return frozenset((_of_cpuinfo("flags") or _of_cpuinfo("Features") or "").split())
 
 
 def cpu_settings() -> CpuSettings:
@@ -92,34 +84,3 @@ def oom_kills() -> int:
     """Number of processes that the kernel has killed since boot because memory ran out; 0 if it does not report it."""
     found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
     return int(found.group(1)) if found else 0
-
-
-def cached_share(path: Path) -> float | None:
-    """Share of the bytes of a file, or of all files below a folder, that is in the page cache: 0 to 1.
-
-    None if it cannot be known: nothing is there, or Linux does not show it, as for another user's file that this
-    process may not write.
-    """
-    cached = total = 0
-    try:
-        for file in [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]:
-            if size := file.stat().st_size:
-                if file.stat().st_uid != os.geteuid() and not os.access(file, os.W_OK):
-                    return None  # Linux would call all of it cached, whether it is or not
-                cached, total = cached + _cached_bytes(file, size), total + size
-    except (OSError, ValueError, AttributeError):  # ValueError: a file that became shorter; AttributeError: no mincore
-        return None
-    return cached / total if total else None
-
-
-def _cached_bytes(file: Path, size: int) -> int:
-    pages = np.zeros(-(-size // mmap.PAGESIZE), dtype=np.uint8)
-    with file.open("rb") as content, mmap.mmap(content.fileno(), size, prot=mmap.PROT_READ) as mapped:
-        view = np.frombuffer(mapped, dtype=np.uint8)
-        address, length = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size)
-        failed = ctypes.CDLL(None, use_errno=True).mincore(address, length, ctypes.c_void_p(pages.ctypes.data))
-        del view  # a map with a view cannot be closed
-    if failed:
-        raise OSError(ctypes.get_errno(), "mincore")
-    cached = int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE
-    return cached - (-size % mmap.PAGESIZE if pages[-1] & 1 else 0)

@@ -99,8 +99,6 @@ class Outcome:
     """The server start that served each round."""
     startup_s: float | None = None
     """Seconds until the last server start was healthy; None if it never was."""
-    weights_cached_share: float | None = None
-    """Share of the model's bytes in the page cache before that start; None if unknown."""
     logs_from: dict[Path, int] = field(default_factory=dict)
     """Each log of the visit, one per node → its bytes before the attempt's first server start."""
 
@@ -194,7 +192,6 @@ def status(spec: RunSpec, outcome: Outcome, started_at: datetime, **accounts: An
         disturbed=outcome.disturbed,
         others_percent=delay.others_percent if outcome.disturbed and delay else None,
         startup_s=outcome.startup_s,
-        weights_cached_share=outcome.weights_cached_share,
         load_s=sum(ends),
         started_at=started_at.isoformat(timespec="seconds"),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -93,11 +93,6 @@ class Replicas:
         found = [server.startup_s for server in self.replicas]
         return None if None in found else max(each for each in found if each is not None)
 
-    @property
-    def weights_cached_share(self) -> float | None:
-        """See `Server.weights_cached_share`; they read the same files."""
-        return self.replicas[0].weights_cached_share
-
     def start(self) -> None:
         """Starts all servers, waits until all are healthy, and starts the balancer; stops all if one fails."""
         try:

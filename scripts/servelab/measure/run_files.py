@@ -108,11 +108,6 @@ class RunStatus(JsonFile):
         None, description="Share of the machine's CPUs that others or the hypervisor had then; null unless disturbed."
     )
     startup_s: float | None = Field(description="Seconds until the server start that served it was healthy.")
-    weights_cached_share: float | None = Field(
-        None,
-        description="Share of the model's bytes in the machine's page cache before that start: 1 is warm, 0 cold; null "
-        "if it cannot be known.",
-    )
     load_s: float = Field(description="Seconds under load, over all rounds.")
     accelerator_s: float = Field(description="Accelerator-seconds reserved since the job's last run.")
     started_at: str = Field(description="ISO 8601, UTC.")

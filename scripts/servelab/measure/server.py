@@ -24,7 +24,7 @@ from servelab.core.processes import Supervised, lines_at_ends
 from servelab.engines.adapters import Engine
 from servelab.engines.failure_explanation import Explanation
 from servelab.engines.server_to_start import Serve
-from servelab.machine.cpu import cached_share, oom_kills
+from servelab.machine.cpu import oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
 from servelab.measure.nodes import Enter, NodeParts
 from servelab.measure.run_files import ManifestBalancer
@@ -170,8 +170,6 @@ class Server:
         """Successful starts so far."""
         self.startup_s: float | None = None
         """Seconds from the command until the server was healthy, at the last start; None if it did not become so."""
-        self.weights_cached_share: float | None = None
-        """Share of the model's bytes in the page cache before the last start: 1 is warm, 0 cold; None if unknown."""
         self.endpoint = None
         self.reach: dict[str, Any] = {}
         """Of a server that already ran: what its manifest says of it, and fields of a load plan."""
@@ -302,7 +300,6 @@ class Server:
             self._ports = lease_ports(_ANY_ADDRESS, 2)
             port, meet = self._ports.ports
             self._serve = replace(self._serve, port=port, span=self.parts.span(meet))
-        self.weights_cached_share = cached_share(self._serve.model_path)
         self._begun_at = time.monotonic()
         with pinned(self.cpus):
             self._start_process(self._ports.descriptors)

@@ -197,7 +197,6 @@ class Session:
 
     def _ended(self, inputs: RunInputs, outcome: Outcome) -> Outcome:
         outcome.start_id, outcome.startup_s = self.server.start_id, self.server.startup_s
-        outcome.weights_cached_share = self.server.weights_cached_share
         outcome.manifest = make_manifest(inputs, self._leased, self.server)
         return outcome
 

@@ -28,8 +28,6 @@ class VisitedServer:
 
     startup_s: float | None = None
     """None: nobody saw it start."""
-    weights_cached_share: float | None = None
-    """None, likewise."""
 
     def __init__(self, address: Address, model: str, log: Path) -> None:
         """`model` is its name in requests; what is known of the visit goes to `log`."""

@@ -1,17 +1,13 @@
-"""Requests in flight and arriving tokens over time."""
+"""Requests in flight, arriving tokens, and how long a run waited for CPUs."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from servelab.metrics.tables.io import Floats, RecordArray, by_round, maximum, mean, present, succeeded
-
-MOST_BUCKETS = 200
-SHORTEST_BUCKET_S = 0.1
+from servelab.metrics.tables.io import Floats, RecordArray, by_round, maximum, mean
 
 
 class InFlight(NamedTuple):
@@ -64,52 +60,6 @@ def output_token_events(successes: RecordArray) -> TokenEvents:
         times.append(arrived)
         tokens.append(np.full(len(arrived), output / len(arrived)))
     return TokenEvents(np.concatenate(times), np.concatenate(tokens))
-
-
-def timeline(requests: RecordArray) -> list[dict[str, Any]]:
-    """Rows of schemas.TIMELINE without study, run_id and workload, from the rows of schemas.RUN_REQUESTS of a run.
-
-    All requests of a round count, including those of the settle phase. Buckets are equally long, 1, 2 or 5 × 10ⁿ s, no
-    shorter than `SHORTEST_BUCKET_S` at most `MOST_BUCKETS` per round, and start at the round's zero.
-    """
-    return [row for number, rows in by_round(requests).items() for row in _round(number, rows)]
-
-
-def _round(number: int, requests: RecordArray) -> list[dict[str, Any]]:
-    last = maximum(requests["end_s"])
-    seconds = _bucket_s(last)
-    count = int(last / seconds) + 1
-    edges = seconds * np.arange(count + 1)
-
-    def per_bucket(times: Floats, weights: Floats | None = None) -> npt.NDArray[Any]:
-        buckets = np.clip((times / seconds).astype(int), 0, count - 1)
-        return np.bincount(buckets, weights=weights, minlength=count)
-
-    steps = in_flight(requests["sent_s"], requests["end_s"])
-    request_seconds = np.concatenate([[0.0], np.cumsum(steps.counts[:-1] * np.diff(steps.times_s))])
-    busy = np.diff(np.interp(edges, steps.times_s, request_seconds)) if len(steps.times_s) else np.zeros(count)
-    sent = per_bucket(present(requests["sent_s"]))
-    ended = per_bucket(requests["end_s"])
-    tokens = per_bucket(*output_token_events(succeeded(requests)))
-    return [
-        {
-            "round": number,
-            "start_s": float(edges[bucket]),
-            "seconds": seconds,
-            "requests_in_flight": float(busy[bucket] / seconds),
-            "requests_sent": int(sent[bucket]),
-            "requests_ended": int(ended[bucket]),
-            "output_tokens": float(tokens[bucket]),
-        }
-        for bucket in range(count)
-    ]
-
-
-def _bucket_s(last_s: float) -> float:
-    """The shortest of 1, 2, 5 × 10ⁿ s, from `SHORTEST_BUCKET_S` on, that needs no more than `MOST_BUCKETS`."""
-    shortest = max(SHORTEST_BUCKET_S, last_s / (MOST_BUCKETS - 1))
-    decade = 10.0 ** math.floor(math.log10(shortest))
-    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= shortest * (1 - 1e-9))
 
 
 _EFFECT = 2.0

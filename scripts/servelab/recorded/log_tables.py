@@ -130,7 +130,7 @@ _REASONS = {"crash": "crashed", "unsupported": "unsupported", "not run": "no_log
 
 
 def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
-    """The tables of `TABLES` for a recorded plan; there is no timeline.
+    """The tables of `TABLES` for a recorded plan.
 
     A log is one measurement, in the tables one start and one round: it has no interval, and its percentiles are the
     printed ones. Several logs of a candidate and workload have an interval but no percentiles, which cannot be

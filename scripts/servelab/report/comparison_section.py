@@ -194,17 +194,8 @@ def _means(metrics: pd.DataFrame) -> dict[Any, float]:
 
 
 def _startup(row: Row, means: Mapping[Any, float]) -> str:
-    """Cold and warm starts; a mean of both would be neither."""
-    if value_or_none(row.get("startup_s")) is None:
-        return ""
-    kinds = {"startup_cold_s": "cold {}", "startup_warm_s": "warm {}"}
-    found = [words.format(_seconds(row, name)) for name, words in kinds.items() if value_or_none(row[name])]
-    return "; ".join(found) or f"{_seconds(row, 'startup_s')}, not known whether cold or warm"
-
-
-def _seconds(row: Row, name: str) -> str:
-    value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
-    return f"{estimate(value, low, high)} s"
+    value, low, high = (value_or_none(row.get(f"startup_s{end}")) for end in ("", "_ci95_low", "_ci95_high"))
+    return "" if value is None else f"{estimate(value, low, high)} s"
 
 
 def _limit(row: Row, means: Mapping[Any, float]) -> str:

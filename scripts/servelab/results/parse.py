@@ -38,9 +38,6 @@ HEADLINE = {
 WITH_INTERVAL = "total_tokens_per_s"
 """The column of these that has an interval."""
 
-COLD_SHARE, WARM_SHARE = 0.05, 0.95
-"""A start is cold if at most this share of the weights was in the page cache, warm if at least this share was."""
-
 NO_START: dict[str, Any] = {
     "rounds": 0,
     "starts": 0,
@@ -97,7 +94,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "constraints_missed": _constraints(study, well),
         **_capacity(well),
         "natural_length_tokens": _natural_length(well),
-        **startup_columns(starts),
+        **interval_columns("startup_s", "", [s.status.startup_s for s in starts if s.status.startup_s is not None]),
         **_outcome(counted),
         **_validity(starts),
         **_limits(well),
@@ -205,21 +202,6 @@ def _together(statistics: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> d
     return found
 
 
-def startup_columns(starts: Sequence[Start]) -> dict[str, float | None]:
-    """The columns of the start-up: over all starts that became healthy, and over the cold and the warm ones."""
-    healthy = [start.status for start in starts if start.status.startup_s is not None]
-    known = [status for status in healthy if status.weights_cached_share is not None]
-    groups = {
-        "startup_s": healthy,
-        "startup_cold_s": [status for status in known if (status.weights_cached_share or 0.0) <= COLD_SHARE],
-        "startup_warm_s": [status for status in known if (status.weights_cached_share or 0.0) >= WARM_SHARE],
-    }
-    found: dict[str, float | None] = {}
-    for name, statuses in groups.items():
-        found |= interval_columns(name, "", [status.startup_s for status in statuses if status.startup_s is not None])
-    return found
-
-
 def _outcome(starts: Sequence[Start]) -> dict[str, str | None]:
     failed = [start for start in starts if not start.status.is_ok]
     failed.sort(key=lambda start: start.status.outcome == SATURATED)  # stable: a failure says more
@@ -254,7 +236,6 @@ TABLES = {
     "metrics": schemas.METRICS,
     "rounds": schemas.ROUNDS,
     "checks": schemas.CHECKS,
-    "timeline": schemas.TIMELINE,
     "answers": schemas.STAGE_ANSWERS,
 }
 """Tables of a parsed stage: name → schema."""

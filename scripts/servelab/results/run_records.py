@@ -19,7 +19,6 @@ from servelab.metrics.definitions import RunData, summarise, summarise_rounds
 from servelab.metrics.objective import count_beyond
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
-from servelab.metrics.timeline import timeline
 from servelab.results.checks import Evidence, check_run
 from servelab.results.physical_limit import limit_of_run
 from servelab.study.study import Study
@@ -93,7 +92,6 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
         "metrics": summary,
         "rounds": rounds,
         "checks": check_run(evidence),
-        "timeline": timeline(data.requests),
         "limits": count_beyond(data, study.objective.constraints),
         "physical_limit": [limit.columns],
     }
