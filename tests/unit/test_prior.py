@@ -14,7 +14,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.tables.io import Floats
 from servelab.search.options_space import space_of
-from servelab.search.predict import _PROMPT_TOKENS, _SEQUENCES, Sent, Served, Steps, broken, predict
+from servelab.search.predict import _PROMPT_TOKENS, _SEQUENCES, PredictedServer, Sent, Steps, broken, predict
 from servelab.search.predict_study import predictions_of
 from servelab.search.prior import Prior
 from servelab.search.project import load_project
@@ -23,7 +23,7 @@ from servelab.study.configuration import key_of
 from servelab.study.predictions import Predictions
 
 ROOT = Path(__file__).parents[2]
-SERVED = Served("vllm", "NVIDIA H100 80GB HBM3", "bfloat16", 2.0, 1, 1, 1, False, 256, 8192, 400_000)
+SERVED = PredictedServer("vllm", "NVIDIA H100 80GB HBM3", "bfloat16", 2.0, 1, 1, 1, False, 256, 8192, 400_000)
 SENT = Sent(1000, 220, 200, 1000)
 
 

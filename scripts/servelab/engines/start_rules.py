@@ -17,7 +17,7 @@ from servelab.engines.options import Parallel, argument
 
 
 @dataclass(frozen=True)
-class Launch:
+class PlannedStart:
     """A configuration as it would start."""
 
     settings: Mapping[str, ArgumentValue]
@@ -35,11 +35,11 @@ class Launch:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-Rule = Callable[[Launch], str | None]
+Rule = Callable[[PlannedStart], str | None]
 """The reason why the engine refuses a launch, in a sentence; None if it starts."""
 
 
-def _steps_hold_a_prompt(launch: Launch) -> str | None:
+def _steps_hold_a_prompt(launch: PlannedStart) -> str | None:
     tokens = launch.number("max_num_batched_tokens")
     if launch.settings.get("chunked_prefill") is not False or not tokens or not launch.context:
         return None
@@ -50,14 +50,14 @@ def _steps_hold_a_prompt(launch: Launch) -> str | None:
     )
 
 
-def _steps_hold_all_sequences(launch: Launch) -> str | None:
+def _steps_hold_all_sequences(launch: PlannedStart) -> str | None:
     tokens, sequences = launch.number("max_num_batched_tokens"), launch.number("max_num_seqs")
     if not tokens or not sequences or sequences <= tokens:
         return None
     return f"max_num_seqs {sequences:,} is above max_num_batched_tokens {tokens:,}"
 
 
-def _quantisation_is_the_weights(launch: Launch) -> str | None:
+def _quantisation_is_the_weights(launch: PlannedStart) -> str | None:
     asked = str(launch.settings.get("quantization") or "").removesuffix("_marlin")
     stored = (launch.config.get("quantization_config") or {}).get("quant_method")
     if not asked or not stored or asked == stored or {asked, stored} <= {"fp8", "fbgemm_fp8", "modelopt"}:
@@ -65,7 +65,7 @@ def _quantisation_is_the_weights(launch: Launch) -> str | None:
     return f"quantization `{asked}` of weights that are stored as `{stored}`"
 
 
-def _attention_has_fp8(launch: Launch) -> str | None:
+def _attention_has_fp8(launch: PlannedStart) -> str | None:
     is_fp8 = str(launch.settings.get("kv_cache_dtype")).startswith("fp8")
     capability = launch.board.capability
     if not is_fp8 or launch.settings.get("attention_backend") != "FLASH_ATTN" or capability is None or capability >= 9:
@@ -73,7 +73,7 @@ def _attention_has_fp8(launch: Launch) -> str | None:
     return f"an FP8 KV cache with FLASH_ATTN needs compute capability 9.0, {launch.board.name} has {capability}"
 
 
-def _blocks_are_whole(launch: Launch) -> str | None:
+def _blocks_are_whole(launch: PlannedStart) -> str | None:
     text = launch.config.get("text_config", launch.config)
     block = (launch.config.get("quantization_config") or {}).get("weight_block_size")
     experts = () if launch.settings.get("expert_parallel") else ("moe_intermediate_size",)

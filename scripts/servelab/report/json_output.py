@@ -16,7 +16,7 @@ from servelab.report.compare.conditions import EXIT_CODES, ConditionResult, Word
 from servelab.report.compare.page import summary
 from servelab.report.page import render_markdown
 from servelab.search.forecast import Forecast
-from servelab.search.preflight import Row as PreflightRow
+from servelab.search.preflight import PreflightRow
 from servelab.search.progress import StudyProgress
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended

@@ -66,7 +66,11 @@ def make_plan(
     candidates = [
         _planned(project, each, _searched(project, each), is_incumbent=each is first) for each in unique.values()
     ]
-    asked = Starts(asked=_labels(SEARCH, study.search.incumbent_starts)) if study.answers else Starts()
+    asked = (
+        StartsOfCandidate(asked=_labels(SEARCH, study.search.incumbent_starts))
+        if study.answers
+        else StartsOfCandidate()
+    )
     return Plan(
         study=study.study,
         stage=stage,
@@ -98,7 +102,7 @@ def plan_confirm(
     loads = tuple(
         (label, tuple(name for name, count in most.items() if number < count)) for number, label in enumerate(labels)
     )
-    starts = Starts(loads, asked=labels[: study.proof.pairs] if study.answers else ())
+    starts = StartsOfCandidate(loads, asked=labels[: study.proof.pairs] if study.answers else ())
     sides = [side._replace(configuration=on_whole_node(study, side.configuration)) for side in sides]
     candidates = [_planned(project, side, starts, is_incumbent=side is sides[0]) for side in sides]
     return Plan(
@@ -125,7 +129,7 @@ def proof_size(project: Project) -> int:
     return 2 * (study.proof.pairs * asked + sum(pairs[name] * size for name, size in sizes.items()))
 
 
-class Starts(NamedTuple):
+class StartsOfCandidate(NamedTuple):
     """The server starts of a candidate, by their labels."""
 
     loads: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -136,13 +140,13 @@ class Starts(NamedTuple):
     """The starts that are asked the study's questions."""
 
 
-def _searched(project: Project, variant: Variant) -> Starts:
+def _searched(project: Project, variant: Variant) -> StartsOfCandidate:
     """The starts of a candidate of the search; a candidate that may answer otherwise than the baseline is asked."""
     study, labels = project.study, _labels(SEARCH, variant.starts)
     on = study.objective.on
     points = tuple(name for name in study.searched if name != on)
     asked = labels if _is_asked(project, variant.configuration) else ()
-    return Starts(tuple((label, (on,)) for label in labels), points, asked)
+    return StartsOfCandidate(tuple((label, (on,)) for label in labels), points, asked)
 
 
 def _baseline(project: Project) -> Variant:
@@ -172,7 +176,7 @@ def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str
 def _planned(
     project: Project,
     variant: Variant,
-    starts: Starts,
+    starts: StartsOfCandidate,
     *,
     is_incumbent: bool = False,
 ) -> PlannedCandidate:
@@ -184,7 +188,7 @@ def _planned(
     return project.planned[key].model_copy(update=own)
 
 
-def _made(project: Project, variant: Variant, starts: Starts) -> PlannedCandidate:
+def _made(project: Project, variant: Variant, starts: StartsOfCandidate) -> PlannedCandidate:
     """See `_planned`."""
     configuration, study = variant.configuration, project.study
     engine, entry = project.engine(configuration.engine), study.engines[configuration.engine]

@@ -60,7 +60,7 @@ TOOLS: Mapping[str, Tool] = {KERNEL_TIMINGS: _KernelTimings()}
 
 
 @dataclass(frozen=True)
-class Served:
+class PredictedServer:
     """A configuration, as far as predictions depend on it; sizes are of one copy of the model."""
 
     engine: str
@@ -109,7 +109,7 @@ def _weights(axis: Sequence[float], value: float) -> list[tuple[int, float]]:
     return [(at, 1 - share), (at + 1, share)]
 
 
-def predict(served: Served, steps: Steps, sent: Sent) -> Predicted | None:
+def predict(served: PredictedServer, steps: Steps, sent: Sent) -> Predicted | None:
     """The figures of a load; None if the KV cache does not hold one request.
 
     Prompts fill the steps up to the engine's limit of tokens; the other steps only decode. With pipeline parallelism
@@ -139,7 +139,7 @@ def predict(served: Served, steps: Steps, sent: Sent) -> Predicted | None:
     )
 
 
-def roofline_steps(served: Served, work: ModelWork, rates: DeviceRates, sent: Sent) -> Steps:
+def roofline_steps(served: PredictedServer, work: ModelWork, rates: DeviceRates, sent: Sent) -> Steps:
     """Steps at the shares of the published rates that servers reach."""
     bits = {"bfloat16": 16.0, "fp8": 8.0, "fp8_block": 8.0}.get(served.weights, work.bits)
     kv = served.kv_bytes * work.kv_values * (work.full_layers + work.window_layers)
@@ -158,7 +158,9 @@ def roofline_steps(served: Served, work: ModelWork, rates: DeviceRates, sent: Se
     return Steps(np.array(ms), "roofline")
 
 
-def query_of(served: Served, model: str, config: Mapping[str, Any] | None, sent: Sent) -> dict[str, Any] | None:
+def query_of(
+    served: PredictedServer, model: str, config: Mapping[str, Any] | None, sent: Sent
+) -> dict[str, Any] | None:
     """What to ask the tables about; None if they have no such engine, device or format."""
     system = next((name for part, name in SYSTEMS if re.search(part, served.accelerator, re.IGNORECASE)), None)
     if system is None or served.engine not in BACKENDS or served.weights not in ("bfloat16", "fp8", "fp8_block"):

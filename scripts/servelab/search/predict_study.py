@@ -20,8 +20,8 @@ from servelab.search.options_space import space_of
 from servelab.search.predict import (
     ROOFLINE_ERROR,
     TIMINGS_ERROR,
+    PredictedServer,
     Sent,
-    Served,
     Steps,
     asked_timings,
     broken,
@@ -82,7 +82,7 @@ def _sent(project: Project) -> Sent:
     return Sent(requests, *mean_lengths(parameters), float(protocol.max_concurrency or requests))
 
 
-def _served(project: Project, configuration: Configuration, config: Mapping[str, Any]) -> Served | None:
+def _served(project: Project, configuration: Configuration, config: Mapping[str, Any]) -> PredictedServer | None:
     """A configuration as predictions see it; None if its memory is not known, or speculation hides its steps."""
     study, engine = project.study, project.engine(configuration.engine)
     options, arguments = configuration.options, configuration.arguments
@@ -103,7 +103,7 @@ def _served(project: Project, configuration: Configuration, config: Mapping[str,
         if weights.startswith("fp8") and not _weights(study.model.variant_id("base"), {}).startswith("fp8")
         else 1.0
     )
-    return Served(
+    return PredictedServer(
         engine=engine.name,
         accelerator=study.hardware.accelerator,
         weights=weights,
@@ -135,7 +135,7 @@ def _key(query: Mapping[str, Any] | None) -> str:
 
 
 def _tables(
-    project: Project, python: Path, served: Sequence[Served], config: Mapping[str, Any] | None, sent: Sent
+    project: Project, python: Path, served: Sequence[PredictedServer], config: Mapping[str, Any] | None, sent: Sent
 ) -> tuple[dict[str, Steps], list[str]]:
     """The sound tables by their query, and why others are not used. Each is read on 1, 2 and 4 devices as well."""
     model = project.study.model.variant_id("base")

@@ -43,7 +43,7 @@ class PreflightCheck:
     look: Callable[[Place], Iterable[Finding]]
 
 
-class Row(Strict):
+class PreflightRow(Strict):
     """A row of the table."""
 
     study: str
@@ -57,14 +57,16 @@ class Row(Strict):
 CHECKS: Registry[PreflightCheck] = Registry("preflight check")
 
 
-def preflight(project: Project, results: Path, *, ask: bool = True) -> list[Row]:
+def preflight(project: Project, results: Path, *, ask: bool = True) -> list[PreflightRow]:
     """All findings of a study, in order of checks.
 
     Without `ask`, no program is started and the network is not used, so that the answer comes at once.
     """
     place = Place(project, results, ask=ask)
     study = project.study.study
-    return [Row(study=study, check=check.name, **vars(found)) for check in CHECKS for found in check.look(place)]
+    return [
+        PreflightRow(study=study, check=check.name, **vars(found)) for check in CHECKS for found in check.look(place)
+    ]
 
 
 WIDTH = 120
@@ -75,7 +77,7 @@ _ORDER: tuple[Verdict, ...] = ("error", "warning", "unknown", "ok")
 _NAMED, _NAMED_WRONG = 3, 20
 
 
-def render(study: str, rows: Sequence[Row]) -> str:
+def render(study: str, rows: Sequence[PreflightRow]) -> str:
     """The table of one study: findings that differ only by candidate share a row; what to do is below it."""
     lines = [summary(study, rows), _line("check", "verdict", "of", "seen, and what to do")]
     for check, verdict, of, saw, action in _merged(rows):
@@ -92,7 +94,7 @@ def render(study: str, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def troubles(rows: Sequence[Row]) -> list[str]:
+def troubles(rows: Sequence[PreflightRow]) -> list[str]:
     """One line per error and warning of a study, for a log."""
     return [
         f"{rows[0].study}: preflight: {verdict} in {check} of {of}: {saw}"
@@ -101,13 +103,13 @@ def troubles(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def summary(study: str, rows: Sequence[Row]) -> str:
+def summary(study: str, rows: Sequence[PreflightRow]) -> str:
     """One line with the number of rows per verdict."""
     counts = Counter(row.verdict for row in rows)
     return f"{study}: {', '.join(f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict])}"
 
 
-def _merged(rows: Sequence[Row]) -> list[tuple[str, Verdict, str, str, str | None]]:
+def _merged(rows: Sequence[PreflightRow]) -> list[tuple[str, Verdict, str, str, str | None]]:
     """Rows grouped by equal findings, sorted by check; within a check, the worst first."""
     groups: dict[tuple[str, Verdict, str, str | None], list[str]] = {}
     for row in rows:

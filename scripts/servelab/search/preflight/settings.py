@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servelab.engines.start_rules import Launch, hub_models, own_positions
+from servelab.engines.start_rules import PlannedStart, hub_models, own_positions
 from servelab.search.planning import effective_changes, shown
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.memory import asked_tokens
@@ -22,7 +22,7 @@ def look(place: Place) -> Iterator[Finding]:
             continue
         facts = place.facts(known.planned.runs[0].spec.model)
         own = facts.shape.max_positions if facts.shape else None
-        launch = Launch(
+        launch = PlannedStart(
             settings=place.effective(known),
             config=facts.config,
             board=place.board,
