@@ -62,6 +62,5 @@ rule build_history:
         "results/logs/build_history/{study}.log",
     params:
         files=rule_files,
-        use_imported=CONFIG.use_imported_runs,
     shell:
-        call("answer.build_history", "use_imported")
+        call("answer.build_history")

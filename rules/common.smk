@@ -66,7 +66,6 @@ try:
         RESULTS / "runs",
         Path(".snakemake/broken"),
         logger.warning if workflow.is_main_process else lambda line: None,
-        use_imported=CONFIG.use_imported_runs,
         elsewhere=SHARED,
         # without an executor yet, it is read only: for the forecast, or to list something
         is_running=lambda: workflow.executor_plugin is not None and not workflow.dryrun,
@@ -111,11 +110,7 @@ os.environ.update(
 
 try:
     TEXTS, UNMEASURED = (
-        STUDIES.outlook(
-            RESULTS,
-            SEALED.is_complete,
-            use_imported=CONFIG.use_imported_runs,
-        )
+        STUDIES.outlook(RESULTS, SEALED.is_complete)
         if workflow.is_main_process
         else ([], [])
     )

@@ -28,6 +28,5 @@ rule measure:
         files=rule_files,
         job=lambda wildcards: JOBS.json(wildcards.run_id),
         names=NAMES,
-        use_imported=CONFIG.use_imported_runs,
     shell:
-        call("measure.measure", "job", "names", "use_imported", log=SHOWN)
+        call("measure.measure", "job", "names", log=SHOWN)

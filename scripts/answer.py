@@ -98,8 +98,7 @@ def build_history(rule: RuleJob) -> None:
     """Writes the same configurations on all versions, the answers under all, and the few rows that charts draw."""
     project = load_project(study_path(f"studies/{rule.wildcards.study}"), Path())
     plans = [Plan.read(path) for path in rule.input.plans]
-    use_imported = rule.params.use_imported == "True"
-    write_table(versions.build_history(project, plans, RUNS, use_imported=use_imported), rule.output.history)
+    write_table(versions.build_history(project, plans, RUNS), rule.output.history)
     write_table(versions.answers_table(project, versions.read_answers(rule.input.answer.parent)), rule.output.answers)
     table = read_table(rule.input.tables[-1], schemas.STAGE_TABLE)
     write_table(device_series(table, RUNS), rule.output.device_series)

@@ -19,14 +19,13 @@ from servelab.measure.visits import measure_job
 def measure(rule: RuleJob) -> None:
     given, runs = rule.params, rule.output.manifest.parents[1]
     job, stated = MeasuringJob.model_validate_json(given.job), parse_stated(given.get("names", "{}"))
-    use_imported = given.get("use_imported", "True") == "True"
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
 
         visits = [[run.spec for run in visit] for visit in job.visits]
-        PastTimes(runs, use_imported=use_imported).check_time_left(visits, float(ends_at), time.time())
+        PastTimes(runs).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
-        statuses = measure_job(job, runs, stated, use_imported=use_imported)
+        statuses = measure_job(job, runs, stated)
     for status in statuses:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")

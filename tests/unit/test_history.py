@@ -247,15 +247,6 @@ def test_what_is_no_run_is_left_out_and_a_broken_one_is_named(project, plans, tm
         build_history(project, plans, tmp_path)
 
 
-def test_an_imported_version_is_left_out_where_it_is_not_to_be_used(project, plans, tmp_path):
-    now = planned(plans)[0]
-    older = write(tmp_path, at(now, **OLDER))
-    write(tmp_path, now)
-    assert build_history(project, plans, tmp_path).num_rows == 1
-    (older / "imported.json").write_text("{}")
-    assert build_history(project, plans, tmp_path, use_imported=False).num_rows == 0
-
-
 def test_time_is_told_from_the_runs_most_alike(project, plans, tmp_path):
     first, second, third = planned(plans)[:3]
     write(tmp_path, at(first, **OLDER), **CRASHED, accelerator_s=10.0)

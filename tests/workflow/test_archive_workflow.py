@@ -87,16 +87,6 @@ def test_everything_of_the_study_is_restored(archived, restored):
         assert all(name.endswith((".log", "manifest.json", "status.json")) for name in changed), changed
 
 
-def test_restored_runs_are_measured_again_if_the_configuration_says_so(restored):
-    said = restored.snakemake("-n", "--config", "use_imported_runs=false")
-    marks = list((restored.folder / "results/runs").glob("*/imported.json"))
-    assert said.count("and `use_imported_runs` is false; it is set aside and measured again") > 0
-    assert re.search(r"^measure +[1-9]", said, re.MULTILINE), said
-    assert marks and not re.search(r"^measure +[1-9]", restored.snakemake("-n"), re.MULTILINE)
-    wrong = restored.snakemake("-n", "--config", "use_imported_runs=no", check=False)
-    assert "use_imported_runs: " in wrong
-
-
 def test_a_missing_or_changed_record_fails_the_build(archived, tmp_path):
     workspace = archived.copy(tmp_path / "copy")
     before = only_archive(workspace).read_bytes()

@@ -41,7 +41,6 @@ from servelab.measure.run_files import (
     ManifestShell,
     ManifestWorkload,
     RunManifest,
-    read_import,
 )
 
 if TYPE_CHECKING:
@@ -126,27 +125,20 @@ def make_once(output: Path, work_in: Callable[[Path], None], kind: type[Status])
         return status
 
 
-def set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
-    """Moves a run's folder to `set-aside/` and reports why, unless its files are those of its seal, or it is empty.
-
-    Without `use_imported`, a run that was not measured here is moved too.
-    """
+def set_aside_if_broken(folder: Path) -> None:
+    """Moves a run's folder to `set-aside/` and reports why, unless its files are those of its seal, or it is empty."""
     with claim(folder):
-        _set_aside_if_broken(folder, use_imported=use_imported)
+        _set_aside_if_broken(folder)
 
 
-def why_not_used(folder: Path, *, use_imported: bool = True) -> str | None:
-    """Why the run in a folder that is not empty does not count, as one line; None if it does."""
-    if not use_imported and (mark := read_import(folder)):
-        return f"run {folder.name} was imported from {mark.imports[-1].origin}, and `use_imported_runs` is false"
+def why_broken(folder: Path) -> str | None:
+    """The faults of the run in a folder that is not empty, as one line; None if it has none."""
     faults = faults_of_seal(folder)
     return describe_faults(folder.name, faults) if faults else None
 
 
-def _set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
-    if not folder.exists() or is_empty(folder):
-        return
-    if (why := why_not_used(folder, use_imported=use_imported)) is not None:
+def _set_aside_if_broken(folder: Path) -> None:
+    if folder.exists() and not is_empty(folder) and (why := why_broken(folder)) is not None:
         move_aside(folder, why)
 
 

@@ -17,7 +17,7 @@ from servelab.core.files import write_text
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import DISTURBED, FAILED
 from servelab.core.seal import IMPORTED, STATUS
-from servelab.measure.run_folder import is_empty, move_aside, why_not_used
+from servelab.measure.run_folder import is_empty, move_aside, why_broken
 
 _QUIETER = 0.5
 """The machine is quieter if others use at most this part of what they used while a run was disturbed."""
@@ -104,10 +104,9 @@ class OtherPlaces(Protocol):
 class SealedRuns:
     """The runs in a folder.
 
-    `marks` is a folder for files that start the job of a broken run, which `report` gets a line for. Without
-    `use_imported`, a run that was restored from an archive counts as broken. A missing run that is `elsewhere` counts
-    as complete; it is fetched if `is_running()`, and in a dry run it stays where it is. Those of `repeats` count as
-    missing; they are set aside if `is_running()`.
+    `marks` is a folder for files that start the job of a broken run, which `report` gets a line for. A missing run that
+    is `elsewhere` counts as complete; it is fetched if `is_running()`, and in a dry run it stays where it is. Those of
+    `repeats` count as missing; they are set aside if `is_running()`.
     """
 
     def __init__(
@@ -116,12 +115,11 @@ class SealedRuns:
         marks: Path = Path(".snakemake/broken"),
         report: Callable[[str], None] = lambda line: None,
         *,
-        use_imported: bool = True,
         elsewhere: OtherPlaces | None = None,
         is_running: Callable[[], bool] = lambda: True,
         repeats: Repeats | None = None,
     ) -> None:
-        self._runs, self._marks, self._report, self._use_imported = runs, marks, report, use_imported
+        self._runs, self._marks, self._report = runs, marks, report
         self._elsewhere, self._is_running, self._repeats = elsewhere, is_running, repeats
         self._sound: set[str] = set()
         """Runs of this process: one that was complete is not looked at again."""
@@ -146,7 +144,7 @@ class SealedRuns:
                 return False
         elif self._broken.get(run_id) == _newest_ns(folder):
             return False
-        if why := why_not_used(folder, use_imported=self._use_imported):
+        if why := why_broken(folder):
             self._broken[run_id] = _newest_ns(folder)
             self._report(f"{why}; it is set aside and measured again")
             return False

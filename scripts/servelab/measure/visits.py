@@ -122,25 +122,17 @@ def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
     return [*(["failed"] if 0 < failed < _FEW * len(errors) else []), *(["disturbed"] if disturbed else [])]
 
 
-def measure_job(
-    job: MeasuringJob,
-    runs: Path,
-    stated: Mapping[str, StatedName] | None = None,
-    *,
-    use_imported: bool = True,
-) -> list[RunStatus]:
+def measure_job(job: MeasuringJob, runs: Path, stated: Mapping[str, StatedName] | None = None) -> list[RunStatus]:
     """Measures what is missing of a job into folders of `runs`, named by run id; returns the status of each run.
 
-    A broken run (`servelab.core.seal`) is set aside first, and is then missing; so is one that was restored from an
-    archive, without `use_imported`. `stated` says how accelerators may be
+    A broken run (`servelab.core.seal`) is set aside first, and is then missing. `stated` says how accelerators may be
     named here.
 
-    Raises `ConfigError` if what a missing run is to be measured with is not what it was planned with, if the machine
-    has other accelerators; `Outage` on a broken environment, a full
-    disk or a lost client.
+    Raises `ConfigError` if what a missing run is to be measured with is not what it was planned with, or if the machine
+    has other accelerators; `Outage` on a broken environment, a full disk or a lost client.
     """
     for run in (run for visit in job.visits for run in visit):
-        set_aside_if_broken(runs / run_id(run.spec), use_imported=use_imported)
+        set_aside_if_broken(runs / run_id(run.spec))
     measured: set[str] = set()
     if missing := _missing(job, runs):
         with ExitStack() as claims:

@@ -13,7 +13,6 @@ from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import content_id
 from servelab.core.registry import nearest
 from servelab.core.run_spec import SENT, RunSpec
-from servelab.core.seal import IMPORTED
 from servelab.measure.run_files import RunStatus
 
 SHAPE = ("model", "hardware", "workload", "protocol")
@@ -34,14 +33,9 @@ class PastRun:
     """`spec.json` without defaults filled in: a specification with other keys stays different."""
 
 
-def past_runs(folder: Path, *, use_imported: bool = True) -> Iterator[PastRun]:
-    """The complete runs in `results/runs`, by name; folders that cannot be read are skipped.
-
-    Without `use_imported`, so are those that were not measured here.
-    """
+def past_runs(folder: Path) -> Iterator[PastRun]:
+    """The complete runs in `results/runs`, by name; folders that cannot be read are skipped."""
     for status in sorted(folder.glob("[0-9a-f]*/status.json")):
-        if not use_imported and (status.parent / IMPORTED).exists():
-            continue
         try:
             spec = json.loads((status.parent / "spec.json").read_bytes())
             spec["engine"]["name"]
@@ -103,12 +97,12 @@ def split_text(parts: Mapping[str, float], total: float) -> str:
 class PastTimes:
     """Costs of past runs, including failed ones, from which those of planned runs are estimated."""
 
-    def __init__(self, runs: Path, *, use_imported: bool = True) -> None:
-        """`runs` is `results/runs`; without `use_imported`, those that were not measured here are left out."""
+    def __init__(self, runs: Path) -> None:
+        """`runs` is `results/runs`."""
         self._starts: dict[str, list[float]] = {}
         self._runs: dict[str, list[Parts]] = {}
         specs, statuses = {}, {}
-        for run in past_runs(runs, use_imported=use_imported):
+        for run in past_runs(runs):
             try:
                 status = RunStatus.read(runs / run.run_id / "status.json")
                 statuses[run.run_id] = status, int(run.spec["hardware"]["count"])

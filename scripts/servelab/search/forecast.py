@@ -114,13 +114,11 @@ def forecast(
     results: Path,
     is_complete: Callable[[str], bool] | None = None,
     steps: Iterable[Step] | None = None,
-    *,
-    use_imported: bool = True,
 ) -> Forecast:
     """Counts what is left: exactly for stages whose incumbent is decided, as an estimate for the others.
 
     `is_complete` says of a run whether it was measured; by default, whether its `status.json` is there. `steps`
-    are those of `follow`, if they are known already. Without `use_imported`, times are those of runs measured here.
+    are those of `follow`, if they are known already.
     """
     is_complete = is_complete or (lambda run_id: (results / "runs" / run_id / "status.json").exists())
     measured: set[str] = set()
@@ -134,7 +132,7 @@ def forecast(
         if step.is_known:
             measured |= set(step.plan.run_ids()) - left
             next_stage = next_stage or (_described(step.plan, left) if left else [])
-    costs = _Costs(PastTimes(results / "runs", use_imported=use_imported))
+    costs = _Costs(PastTimes(results / "runs"))
     visits = [visit for _, of_stage in stages for visit in of_stage]
     found = [
         StageLeft(

@@ -163,16 +163,16 @@ _Run = tuple[Path, RunSpec]
 """A run's folder, and its specification."""
 
 
-def build_history(project: Project, plans: Sequence[Plan], runs: Path, *, use_imported: bool = True) -> pa.Table:
+def build_history(project: Project, plans: Sequence[Plan], runs: Path) -> pa.Table:
     """Schema HISTORY: each planned configuration at each measured version of its engine, against the previous version.
 
     `plans` are those of all stages, `runs` is `results/runs`. `ServelabError` for a broken folder of a run that is
-    compared. Without `use_imported`, runs that were not measured here are left out.
+    compared.
     """
     study = project.study
     configurations = _configurations(project, plans)
     found: dict[str, dict[str, list[_Run]]] = {}
-    for past in past_runs(runs, use_imported=use_imported):
+    for past in past_runs(runs):
         if (name := configuration_id(past.spec)) in configurations:
             folder = runs / past.run_id
             of_version = found.setdefault(name, {}).setdefault(canonical_json(past.spec["engine"]), [])

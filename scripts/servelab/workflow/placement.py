@@ -56,7 +56,7 @@ class Placements:
         self.sign_json = self.sign.model_dump_json() if self.sign else ""
         # read again when there are more plans, as more was measured then
         self._retries = Retries(Path())
-        self._past_times = cache(lambda plans: PastTimes(runs, use_imported=config.use_imported_runs))
+        self._past_times = cache(lambda plans: PastTimes(runs))
 
     def watch_slurm(self, warn: Callable[[str], None]) -> None:
         """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from servelab.core.credentials import refuse_credentials
 from servelab.core.errors import ConfigError, Outage
@@ -43,11 +43,6 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _switch(value: Any) -> Any:
-    """`--config use_imported_runs=false` is a text."""
-    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-
-
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Names = Annotated[list[Name], BeforeValidator(_listed)]
 
@@ -59,9 +54,6 @@ class WorkflowConfig(Strict):
     recorded: Names = Field([], description="Names of folders in config/recorded/.")
     site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
     site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
-    use_imported_runs: Annotated[StrictBool, BeforeValidator(_switch)] = Field(
-        True, description="Whether runs that were restored, or taken from elsewhere, are used."
-    )
     again: Names = Field([], description="Runs to measure again: `disturbed`, `failed`, or beginnings of ids.")
     runs_from: Annotated[list[str], BeforeValidator(_listed)] = Field(
         [], description="Results folders in which missing runs are looked for before they are measured."
@@ -81,12 +73,10 @@ def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:
 def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], None]) -> SharedRuns | None:
     """The runs of the places in `runs_from`; None if it is empty.
 
-    `report` gets one line per run that cannot be used. Imported runs that are not to be used are a `ConfigError`.
+    `report` gets one line per run that cannot be used.
     """
     if not config.runs_from:
         return None
-    if not config.use_imported_runs:
-        raise ConfigError("config/config.yaml: runs_from: needs use_imported_runs: true, which is the default")
     from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
 
     return SharedRuns(config.runs_from, results, report)
@@ -209,18 +199,15 @@ class Studies:
                 if found.verdict == "error":
                     raise ConfigError(f"config/studies/{name}.yaml: engines.{alias}: {found.saw}; {found.action}")
 
-    def outlook(
-        self, results: Path, is_complete: Callable[[str], bool], *, use_imported: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def outlook(self, results: Path, is_complete: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """A text for each study on the runs that it will measure, and the studies that will measure.
 
-        A text is a table of the stages. `is_complete` says of a run whether it was measured. Times are estimated
-        without imported runs unless `use_imported`.
+        A text is a table of the stages. `is_complete` says of a run whether it was measured.
         """
         courses = {name: list(follow(project, results)) for name, project in self.live.items()}
         texts = []
         for name, project in self.live.items():
-            found = forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported)
+            found = forecast(project, results, is_complete, steps=courses[name])
             texts.append("\n".join(found.lines()))
         for name, study in self.recorded.items():
             count = len({file for _, _, file in study.log_files()})
