@@ -1,5 +1,6 @@
 """Reads the studies of the configuration, and writes their digests. What the other rules ask is in scripts/servelab/workflow/."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -21,7 +22,6 @@ sys.path.insert(0, str(SCRIPTS.resolve()))
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS
-from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import Repeats, SealedRuns
 from servelab.study.project import RECORDED
 from servelab.workflow import console
@@ -92,7 +92,7 @@ MEASURING = measuring_rule(workflow)
 console.measuring[:] = [
     console.MeasuringRule(MEASURING, JOBS.title, lambda: workflow.local_exec)
 ]
-NAMES = stated_json(STUDIES.stated_names())
+NAMES = json.dumps(STUDIES.found_as(), sort_keys=True)
 if workflow.is_main_process:
     set_back(RESULTS)
     write_digests(SCRIPTS, STUDIES)

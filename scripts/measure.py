@@ -6,11 +6,11 @@ A job is one visit, or two (a pair). A visit is one server start that serves sev
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
 from servelab.core.cli import RuleJob, run_rule
-from servelab.machine.device_names import parse_stated
 from servelab.measure.inputs import ENDS_AT, MeasuringJob
 from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
@@ -18,14 +18,14 @@ from servelab.measure.visits import measure_job
 
 def measure(rule: RuleJob) -> None:
     given, runs = rule.params, rule.output.manifest.parents[1]
-    job, stated = MeasuringJob.model_validate_json(given.job), parse_stated(given.get("names", "{}"))
+    job, found_as = MeasuringJob.model_validate_json(given.job), json.loads(given.get("names", "{}"))
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
 
         visits = [[run.spec for run in visit] for visit in job.visits]
         PastTimes(runs).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
-        statuses = measure_job(job, runs, stated)
+        statuses = measure_job(job, runs, found_as)
     for status in statuses:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")

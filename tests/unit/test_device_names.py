@@ -12,7 +12,7 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
-from servelab.machine.device_names import StatedName, WantedDevices, fits
+from servelab.machine.device_names import WantedDevices, fits
 from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import lease
 from servelab.measure.inputs import JobRun, MeasuringJob
@@ -37,9 +37,8 @@ def machine(tmp_path, monkeypatch):
 
 
 def wanted(kind, *names, **stated):
-    """What runs of these accelerators want; `found_as` and `file` are stated of the first."""
-    given = StatedName(files=(stated.get("file", "config/studies/s.yaml"),), found_as=stated.get("found_as", ()))
-    return WantedDevices(DEVICES.get(kind), names, {names[0]: given})
+    """What runs of these accelerators want; `found_as` is stated of the first."""
+    return WantedDevices(DEVICES.get(kind), names, {names[0]: stated.get("found_as", ())})
 
 
 SAME = [
@@ -76,12 +75,12 @@ def test_names_of_one_accelerator_and_of_different_ones(kind, name, found):
     assert fits(name, found, DEVICES.get(kind).words) is ((kind, name, found) in SAME)
 
 
-def test_the_error_names_study_key_what_was_found_and_the_fix():
+def test_the_error_names_key_what_was_found_and_the_fix():
     processor = Device("0", key="cpu", name="AMD EPYC 7B13")
     with pytest.raises(ConfigError) as error:
         wanted("cpu", "NVIDIA H100 SXM").among([processor], "this machine")
     assert str(error.value) == (
-        "config/studies/s.yaml: hardware.accelerator: runs are of `NVIDIA H100 SXM`, but this machine has "
+        "hardware.accelerator: runs are of `NVIDIA H100 SXM`, but this machine has "
         "`AMD EPYC 7B13`, so nothing is measured; run where that accelerator is, or correct the name; if both are the "
         'same, add `found_as: ["AMD EPYC 7B13"]` to `hardware`'
     )
@@ -118,7 +117,10 @@ def of_another_machine(make_project):
 
 def test_a_workflow_on_this_machine_stops_before_it_starts(make_project, tmp_path):
     studies, _ = of_another_machine(make_project)
-    with pytest.raises(ConfigError, match=f"runs are of `NVIDIA H200`, but this machine has `{H100}`"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^config/studies/cpu-smollm2.yaml: hardware.accelerator: runs are of `NVIDIA H200`",
+    ):
         studies.check_accelerators(["cpu-smollm2"])
     studies.check_accelerators([])
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")

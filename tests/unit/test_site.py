@@ -87,14 +87,6 @@ def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(t
             "accelerators: has no `H100`, and `devices` has no `nvidia`; add one",
         ),
         ({"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "gres": "gpu:h100:4"}}}, "accelerators.H100.gres: "),
-        (
-            {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "--qos=long"}}},
-            "accelerators.H100.extra: set `--qos` with the key `qos`",
-        ),
-        (
-            {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "--nice=1 --part=other"}}},
-            "accelerators.H100.extra: set `--partition` with the key `partition`",
-        ),
     ],
 )
 def test_a_mistake_is_one_line_with_file_key_and_fix(changes, message, tmp_path):

@@ -10,15 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from servelab.core.errors import ConfigError
-from servelab.core.identity import canonical_json
-from servelab.core.run_spec import Strict
 from servelab.machine.devices import Device, DeviceKind
 
 KNOWN: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
@@ -31,29 +28,6 @@ _PROFILE = re.compile(r"\d+g\.\d+gb.*")
 """Profile of a MIG instance, such as `3g.40gb`: another profile is another accelerator."""
 
 
-class StatedName(Strict):
-    """The statements of the studies about an accelerator's name."""
-
-    files: tuple[str, ...]
-    """Files of the studies that name it."""
-    found_as: tuple[str, ...] = ()
-    """Further names under which it may be found."""
-
-
-def stated_json(stated: Mapping[str, StatedName]) -> str:
-    """The line that `parse_stated` reads."""
-    return canonical_json({name: each.model_dump(mode="json") for name, each in stated.items()})
-
-
-def parse_stated(text: str) -> dict[str, StatedName]:
-    """The statements of studies, by accelerator, from JSON; `ConfigError` names the fault."""
-    try:
-        return TypeAdapter(dict[str, StatedName]).validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ConfigError(f"--names: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-
-
 @dataclass(frozen=True)
 class WantedDevices:
     """The accelerators that runs are to be measured on."""
@@ -61,8 +35,8 @@ class WantedDevices:
     kind: DeviceKind
     accelerators: Sequence[str]
     """Names in the runs' specifications; a device must fit all of them."""
-    stated: Mapping[str, StatedName]
-    """By accelerator."""
+    found_as: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Accelerator → further names under which it may be found, as studies state them."""
 
     def among(self, devices: Sequence[Device], giver: str) -> list[Device]:
         """Those of the devices that fit; `ConfigError` if there are devices and none fits."""
@@ -72,26 +46,23 @@ class WantedDevices:
         return kept
 
     def check(self, devices: Sequence[Device], giver: str) -> None:
-        """`ConfigError` names the study, what was found instead, and what to do, unless all devices fit.
+        """`ConfigError` says what was found instead, and what to do, unless all devices fit.
 
         `giver` has the devices, such as `this machine`.
         """
         for device in devices:
             if name := self._unfit(device):
-                stated = self.stated.get(name)
-                where = f"{', '.join(stated.files)}: hardware.accelerator: " if stated else ""
                 raise ConfigError(
-                    f"{where}runs are of `{name}`, but {giver} has `{found_name(device)}`, so nothing is measured; run "
-                    "where that accelerator is, or correct the name; if both are the same, add "
-                    f"`found_as: [{json.dumps(found_name(device), ensure_ascii=False)}]` to `hardware`"
+                    f"hardware.accelerator: runs are of `{name}`, but {giver} has `{found_name(device)}`, so "
+                    "nothing is measured; run where that accelerator is, or correct the name; if both are the same, "
+                    f"add `found_as: [{json.dumps(found_name(device), ensure_ascii=False)}]` to `hardware`"
                 )
 
     def _unfit(self, device: Device) -> str | None:
         """The accelerator's name that does not fit the device; None if all do."""
         found = found_name(device)
         for name in self.accelerators if device.is_seen else ():
-            aliases = self.stated[name].found_as if name in self.stated else ()
-            same = found.casefold() in (alias.casefold() for alias in aliases)
+            same = found.casefold() in (alias.casefold() for alias in self.found_as.get(name, ()))
             if not same and not fits(name, found, self.kind.words):
                 return name
         return None

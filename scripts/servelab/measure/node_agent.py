@@ -20,14 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import TypeAdapter
-
 from servelab.core import cli
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ServelabError
 from servelab.core.processes import Supervised, stop_all
 from servelab.machine.cpu import oom_kills
-from servelab.machine.device_names import StatedName, WantedDevices
+from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
 from servelab.measure.inputs import devices_of, interface_of, this_machine
@@ -48,11 +46,10 @@ class _Agent:
         self._oom_kills = oom_kills()
 
     def lease(
-        self, device: str, count: int, accelerators: list[str], stated: dict[str, Any], address: str
+        self, device: str, count: int, accelerators: list[str], found_as: dict[str, list[str]], address: str
     ) -> dict[str, Any]:
         """Reserves devices that fit the accelerators' names, however long that takes."""
-        names = TypeAdapter(dict[str, StatedName]).validate_python(stated)
-        wanted = WantedDevices(DEVICES.get(device), accelerators, names)
+        wanted = WantedDevices(DEVICES.get(device), accelerators, found_as)
         self._whole = self._stack.enter_context(lease(device, count, wanted.among))
         wanted.check(self._whole.devices, self._whole.allocation.giver())
         check_node(self._whole.devices)

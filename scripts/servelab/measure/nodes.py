@@ -66,7 +66,7 @@ class OtherNode:
             device=wanted.kind.name,
             count=count,
             accelerators=list(wanted.accelerators),
-            stated={name: each.model_dump(mode="json") for name, each in wanted.stated.items()},
+            found_as=dict(wanted.found_as),
             address=self.address,
         )
         self.interface = answer["interface"]

@@ -24,7 +24,7 @@ from servelab.core.errors import Outage
 from servelab.core.identity import content_id, run_id
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import RunSpec
-from servelab.machine.device_names import StatedName, WantedDevices
+from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, visit_id
@@ -122,11 +122,11 @@ def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
     return [*(["failed"] if 0 < failed < _FEW * len(errors) else []), *(["disturbed"] if disturbed else [])]
 
 
-def measure_job(job: MeasuringJob, runs: Path, stated: Mapping[str, StatedName] | None = None) -> list[RunStatus]:
+def measure_job(job: MeasuringJob, runs: Path, found_as: Mapping[str, Sequence[str]] | None = None) -> list[RunStatus]:
     """Measures what is missing of a job into folders of `runs`, named by run id; returns the status of each run.
 
-    A broken run (`servelab.core.seal`) is set aside first, and is then missing. `stated` says how accelerators may be
-    named here.
+    A broken run (`servelab.core.seal`) is set aside first, and is then missing. `found_as` has further names of
+    accelerators here.
 
     Raises `ConfigError` if what a missing run is to be measured with is not what it was planned with, or if the machine
     has other accelerators; `Outage` on a broken environment, a full disk or a lost client.
@@ -141,7 +141,7 @@ def measure_job(job: MeasuringJob, runs: Path, stated: Mapping[str, StatedName] 
             if missing := _missing(job, runs):  # another workflow may have had a claim until now
                 visits = [[run.inputs() for run in visit] for visit in missing]
                 measured = {run_id(inputs.spec) for visit in visits for inputs in visit}
-                _measure_visits(visits, runs, stated or {})
+                _measure_visits(visits, runs, found_as or {})
     statuses = []
     for run in (run for visit in job.visits for run in visit):
         if (name := run_id(run.spec)) not in measured:
@@ -156,14 +156,14 @@ def _missing(job: MeasuringJob, runs: Path) -> list[list[JobRun]]:
     return [visit for visit in visits if visit]
 
 
-def _measure_visits(visits: Sequence[Sequence[RunInputs]], runs: Path, stated: Mapping[str, StatedName]) -> None:
+def _measure_visits(visits: Sequence[Sequence[RunInputs]], runs: Path, found_as: Mapping[str, Sequence[str]]) -> None:
     for visit in visits:
         for inputs in visit:
             inputs.check()
     hardware = [visit[0].spec.hardware for visit in visits]
     job_id, count = uuid4().hex, max(each.per_node for each in hardware)
     names = list(dict.fromkeys(each.accelerator for each in hardware))
-    wanted = WantedDevices(DEVICES.get(hardware[0].device), names, stated)
+    wanted = WantedDevices(DEVICES.get(hardware[0].device), names, found_as)
 
     def among(devices: Sequence[Device], giver: str) -> Sequence[Device]:
         return healthy(wanted.among(devices, giver), count)

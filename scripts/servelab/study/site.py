@@ -6,11 +6,10 @@ config/schema/site.schema.json is generated from here.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
@@ -20,19 +19,6 @@ from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
 from servelab.study.workload_loads import NAME
 
-_OWN = {
-    "partition": "--partition -p",
-    "gres": "--gres --gpus",
-    "constraint": "--constraint -C",
-    "account": "--account -A",
-    "qos": "--qos -q",
-    "cpus": "--cpus-per-task -c --cpus-per-gpu",
-    "memory_gb": "--mem --mem-per-cpu",
-    "most_runtime_min": "--time -t",
-    "": "--job-name -J --output -o --error -e --comment --chdir -D --ntasks -n",
-}
-"""Key of `Placement` → options of sbatch that it sets; those of no key are the workflow's own."""
-_KEY_OF = {option: key for key, options in _OWN.items() for option in options.split()}
 RESOURCES = (
     *("slurm_partition", "gres", "constraint", "slurm_account", "qos", "cpus_per_task", "mem_mb", "runtime", "nodes"),
     *("tasks", "slurm_extra"),
@@ -68,20 +54,7 @@ class Placement(Strict):
     most_runtime_min: int | None = Field(
         None, ge=1, description="The partition's longest time for a job, in minutes; no run requests more."
     )
-    extra: str = Field("", description="Further options of sbatch, such as `--exclusive`.")
-
-    @field_validator("extra")
-    @classmethod
-    def _no_option_of_its_own(cls, extra: str) -> str:
-        for word in shlex.split(extra):
-            given = word.split("=")[0] if word.startswith("--") else word[:2]
-            # sbatch takes the beginning of an option's name for the option
-            begun = [name for name in _KEY_OF if len(given) > 2 and name.startswith(given)]
-            if option := given if given in _KEY_OF else next(iter(begun), None):
-                key = _KEY_OF[option]
-                said = f"set `{option}` with the key `{key}`" if key else f"the workflow sets `{option}`; leave it out"
-                raise ValueError(said)
-        return extra
+    extra: str = Field("", description="Further options of sbatch, such as `--exclusive`; none that a key sets.")
 
     def request(self, hardware: HardwareSpec, runtime_min: int) -> dict[str, str | int]:
         """The request of a run to Slurm, by the names of Snakemake's resources.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from servelab.core.run_spec import HardwareSpec, Strict
 from servelab.core.ssh_signature import SigningKey
 from servelab.core.yaml_file import describe_validation_error
 from servelab.machine import allocations
-from servelab.machine.device_names import StatedName, WantedDevices
+from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.search.course import Step, follow
 from servelab.search.forecast import forecast
@@ -142,18 +141,14 @@ class Studies:
         ]
         return list(dict.fromkeys(found))
 
-    def stated_names(self) -> dict[str, StatedName]:
-        """Names that the live studies give their accelerators, by accelerator.
+    def found_as(self) -> dict[str, list[str]]:
+        """Further names of the live studies' accelerators, by accelerator.
 
         Runs are shared by studies that name an accelerator alike, so what one of them states is true for all.
         """
-        found: dict[str, StatedName] = {}
-        for name, project in self.live.items():
-            hardware = project.study.hardware
-            other = found.get(hardware.accelerator, StatedName(files=()))
-            found[hardware.accelerator] = StatedName(
-                files=(*other.files, f"config/studies/{name}.yaml"), found_as=(*other.found_as, *hardware.found_as)
-            )
+        found: dict[str, list[str]] = {}
+        for project in self.live.values():
+            found.setdefault(project.study.hardware.accelerator, []).extend(project.study.hardware.found_as)
         return found
 
     def unmeasured(
@@ -179,13 +174,16 @@ class Studies:
 
         Nothing is said of a machine whose devices cannot be listed: the measuring job does so.
         """
-        stated = self.stated_names()
         for name in names:
             hardware = self.live[name].study.hardware
             kind, allocation = DEVICES.get(hardware.device), allocations.current()
-            with suppress(Outage):
+            try:
                 found = allocation.given(kind, kind.find())
-                WantedDevices(kind, [hardware.accelerator], stated).among(found, allocation.giver())
+                WantedDevices(kind, [hardware.accelerator], self.found_as()).among(found, allocation.giver())
+            except ConfigError as error:
+                raise ConfigError(f"config/studies/{name}.yaml: {error}") from None
+            except Outage:
+                continue
 
     def check_environments(self, results: Path, names: Iterable[str]) -> None:
         """`ConfigError` if this machine cannot build an engine's environment that one of these studies still needs."""
