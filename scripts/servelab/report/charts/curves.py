@@ -148,7 +148,7 @@ def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart
     `rows` has `x`, `y`, `low`, `high` and `label`. The baseline is mostly the lower line: its labels are below it.
     """
     rows = rows[["x", "y", "low", "high", "kind", "line", "level", "name", "label"]]
-    colour, shape = kind_channels(KINDS)
+    colour, shape = kind_channels(KINDS, rows["kind"])
     pointed = alt.selection_point(
         name=f"configuration_of_{name}", fields=["line"], on="pointerover", clear="pointerout"
     )

@@ -112,7 +112,7 @@ def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChar
     title = axis_title(first["metric"], first["basis"]) if has_title else None
     x = alt.X("at:Q", title=title, scale=alt.Scale(zero=False, padding=10))
     y = rows(list(lines["label"]))
-    colour, shape = kind_channels({side: _KINDS[side] for side in sides}, "side")
+    colour, shape = kind_channels(_KINDS, sides, "side")
     fill = alt.Fill("side:N", scale=alt.Scale(domain=sides, range=_FILLS[: len(sides)]))
     base = alt.Chart(lines[["row", "baseline", "value", "low", "high", "text"]])
     layers = alt.layer(

@@ -38,6 +38,9 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     Of more than `MOST_ROWS` the best are drawn, and the axis title says so. None if nothing was tried.
     """
     frame = frame[frame["outcome"].isin(("ok", "failed"))]
+    incumbents = frame[frame["is_incumbent"]].drop_duplicates("stage").set_index("stage")["candidate"]
+    against = frame["stage"].map(incumbents)
+    frame = frame.assign(against=against.where(against != incumbents.iloc[0]).fillna(""))
     is_first = ~frame["is_incumbent"] | (frame["stage"] == frame["stage"].head(1).squeeze())
     frame = frame[is_first].drop_duplicates(["candidate", "workload", "run_id"])
     if len(frame) < 2:
@@ -57,7 +60,7 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     ]
     title = axis_title(metric, per) + (f"; the best of {len(ordered):,}" if len(shown) < len(ordered) else "")
     x, y = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=12)), rows(labels)
-    colour, shape = kind_channels(ROLES, "role")
+    colour, shape = kind_channels(ROLES, shown["role"], "role")
     ends = ["objective_ci95_low", "objective_ci95_high"]
     drawn = shown[["row", "role", "text", "name", "outcome", "objective_value", *ends]]
     ok = drawn[drawn["outcome"] == "ok"]
@@ -88,4 +91,6 @@ def _text(record: dict[Any, Any]) -> str:
         return f"× {record['outcome']}: {str(record['reason']).replace('_', ' ')}"
     extrapolated = EXTRAPOLATED if is_extrapolated(record) else ""
     verdict = "" if record["is_incumbent"] or pd.isna(record["verdict"]) else f" · {record['verdict']}"
+    if record["verdict"] in ("worse", "within noise") and record["against"]:
+        verdict += f" (against {record['against']})"
     return f"{figure(record['objective_value'])}{extrapolated}{mark(record['validity'])}{verdict}"
