@@ -1,6 +1,6 @@
 """Places measuring jobs where the site says, claims the studies, logs progress and what Slurm cannot start.
 
-Writes the index of what is there when a job failed. Included last, when all rules are defined.
+Included last, when all rules are defined.
 """
 
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
@@ -9,7 +9,6 @@ from servelab.workflow.coordination import (
     cancel_left_jobs,
     claim_studies,
     hang_up_as_terminated,
-    write_index,
 )
 
 PLACEMENTS.place(str(SCRIPTS.resolve().parent / "envs/workflow.yaml"))
@@ -37,8 +36,3 @@ onstart:
     logger.addHandler(ProgressHandler(live, RESULTS, JOBS.runs, logger, MEASURING))
     for line in lines:
         logger.warning(line)
-
-
-onerror:
-    if wrong := write_index(STUDIES.searches, RESULTS):
-        logger.warning(wrong)

@@ -14,10 +14,8 @@ from servelab.machine.lease import lease
 
 H100 = DeviceSettings(
     runtime="CUDA 12.8",
-    firmware="96.00.99.00.01",
     mig_mode="Disabled",
     ecc_mode="Enabled",
-    persistence_mode="Enabled",
     power_limit_w=700.0,
     clock_core_mhz=1980.0,
     clock_memory_mhz=2619.0,
@@ -76,7 +74,7 @@ def test_settings_of_npus(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "ascend_toolkit_install.info").write_text("package_name=Ascend-cann-toolkit\nversion=8.5.0\narch=x\n")
     found = of_kind("ascend")
-    expected = DeviceSettings(firmware="7.1.0.7.220", ecc_mode="Enabled", clock_core_mhz=1800.0)
+    expected = DeviceSettings(ecc_mode="Enabled", clock_core_mhz=1800.0)
     assert [(device.driver, device.settings) for device in found] == [("23.0.5", expected)] * 2
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "toolkit"))
     assert of_kind("ascend")[0].settings == expected.model_copy(update={"runtime": "CANN 8.5.0"})

@@ -65,9 +65,9 @@ def test_a_signature_for_another_purpose(key, message, allowed):
     )
 
 
-def cannot(key, **changes):
+def cannot(key):
     with pytest.raises(ConfigError) as error:
-        check_key(signing_key(key), **changes)
+        check_key(signing_key(key))
     assert "\n" not in str(error.value) and str(key) in str(error.value)
     return str(error.value)
 
@@ -90,7 +90,6 @@ def test_a_passphrase_needs_an_agent(tmp_path, monkeypatch, message, allowed):
         subprocess.run(["ssh-add", "-q", key], check=True, env=given, stdin=subprocess.DEVNULL)
         check_key(signing_key(key))
         check_key(signing_key(key.with_suffix(".pub")))
-        assert "has a passphrase" in cannot(key, with_agent=False)
     finally:
         agent.terminate()
         agent.wait()

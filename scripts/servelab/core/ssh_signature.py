@@ -39,7 +39,7 @@ class SigningKey(Strict):
     key: str = Field(
         min_length=1,
         description="Path of the private SSH key; `~` is your home folder. With an agent that has the key, the path of "
-        "its public key will do. On a cluster every node must be able to read it, and a passphrase cannot be given.",
+        "its public key will do.",
     )
     identity: str = Field(
         pattern=r"^[A-Za-z0-9][^\s,*?!\"#\\\x00-\x1f\x7f]{0,199}$",
@@ -84,9 +84,9 @@ class BadSignatureError(ServelabError):
     """A signature that does not count; the text says why, without the file's name."""
 
 
-def check_key(key: SigningKey, *, with_agent: bool = True) -> None:
-    """Signs something small; `ConfigError` if that fails. `with_agent=False` is how it is on another machine."""
-    _sign(key, Path(os.devnull), with_agent=with_agent)
+def check_key(key: SigningKey) -> None:
+    """Signs something small; `ConfigError` if that fails."""
+    _sign(key, Path(os.devnull))
 
 
 def sign_file(key: SigningKey, file: Path) -> Path:
@@ -119,10 +119,8 @@ def verify_file(file: Path, signature: Path, allowed_signers: Path, identity: st
     raise BadSignatureError(f"{allowed_signers} does not say {who}{_reason(made.stderr)}")
 
 
-def _sign(key: SigningKey, file: Path, *, with_agent: bool = True) -> str:
+def _sign(key: SigningKey, file: Path) -> str:
     environment = dict(os.environ) | {"SSH_ASKPASS_REQUIRE": "never"}
-    if not with_agent:
-        environment.pop("SSH_AUTH_SOCK", None)
     try:
         done = _keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key.path), content=file, environment=environment)
     except ServelabError as error:

@@ -6,7 +6,6 @@ The checks themselves run in the environment (`servelab.engines.environment_prob
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -33,7 +32,6 @@ TIMEOUT_S = 1800.0
 NAMES = tuple(environment_probe.CHECKS)
 
 _PROBE = Path(environment_probe.__file__)
-_NUMBER = re.compile(r"(^|=)-?[\d.]+$")
 
 Verdict = Literal["ok", "failed", "unknown"]
 
@@ -105,7 +103,6 @@ def request_of(
         "fill_parser": facts.fill_parser,
         "parser_class": facts.parser_class,
         "base_flags": list(facts.base_flags),
-        "flags": [[*facts.base_flags, *flags] for flags in _flags(engine, settings)],
         "tokenizer": facts.tokenizer,
         "configuration": facts.configuration,
         "read_keys": facts.read_keys(environment.version),
@@ -151,24 +148,6 @@ def _not_asked(facts: EnvironmentFacts, model: Path) -> dict[str, str]:
     if not facts.configuration or not model.is_dir():
         left_out["configuration"] = f"only the server reads the one in {model.name}"
     return left_out
-
-
-def _flags(engine: Engine, settings: Iterable[Setting]) -> list[list[str]]:
-    """Sets of flags that have a flag, or a value that is no number, which no earlier one has.
-
-    A setting that the adapter refuses is a refused candidate, and has none.
-    """
-    found, seen = [], set[str]()
-    for setting in settings:
-        try:
-            flags = engine.flags(setting.options, setting.arguments, joined=True)
-        except ConfigError:
-            continue
-        kinds = {_NUMBER.sub("=0", part) for part in flags}
-        if not kinds <= seen:
-            seen |= kinds
-            found.append(flags)
-    return found
 
 
 def _model_keys(model: Path) -> dict[str, str]:

@@ -27,8 +27,7 @@ class PlaceFacts(JsonPart):
     """Where a run was measured; nulls are unknown. If its devices differ in a fact, all values are in it.
 
     Two places are equal if these facts are: what may change a speed and is not in a run's specification. Not among
-    them are the host's name, the job, the devices' number and numbers, persistence mode (it only changes how long a
-    start takes), firmware (boards of one delivery differ in it) and the size of the host's memory.
+    them are the host's name, the job, the devices' number and numbers, and the size of the host's memory.
     """
 
     accelerator: str | None = Field(None, description="The accelerator as the vendor's tool names it.")

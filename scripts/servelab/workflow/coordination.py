@@ -1,4 +1,4 @@
-"""The start and the end of a workflow: claims on studies, lines of progress, jobs an earlier one left, the index."""
+"""The start and the end of a workflow: claims on studies, lines of progress, jobs an earlier one left."""
 
 from __future__ import annotations
 
@@ -70,18 +70,6 @@ def cancel_left_jobs(project: Path) -> list[str]:
     if not (project / ".snakemake/slurm_logs").exists():
         return []
     return [f"cancelled job {job.id} of an earlier workflow: {job.comment}" for job in cancel_jobs(project)]
-
-
-def write_index(searches: Iterable[str], results: Path) -> str | None:
-    """Writes the index after a job failed, as its rule did not run and other studies may be done; what went wrong."""
-    from servelab.report.index_page import index_page  # here, as most workflows end well
-    from servelab.report.page import write_page
-
-    try:
-        write_page(index_page(results, list(searches)), results / "index.html", results / "index.md")
-    except (ServelabError, OSError) as error:
-        return f"{results}/index.html: {error}"
-    return None
 
 
 def hang_up_as_terminated() -> None:

@@ -65,9 +65,9 @@ class Placements:
             watch_slurm(self._cluster, self.site_file, self._hardware, Path(), warn)
 
     def check_key(self) -> None:
-        """`ConfigError` if the key cannot sign; jobs that do not run here have no agent."""
+        """`ConfigError` if the key cannot sign."""
         if self.sign:
-            check_key(self.sign, with_agent=self._workflow.local_exec)
+            check_key(self.sign)
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""

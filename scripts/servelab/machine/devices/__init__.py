@@ -128,10 +128,8 @@ class DeviceSettings(JsonPart):
     """How an accelerator is set up; nulls are what the vendor's tool does not report."""
 
     runtime: str | None = Field(None, description="Newest CUDA that the driver supports, or the host's CANN.")
-    firmware: str | None = Field(None, description="Version of its firmware; of a GPU, the VBIOS.")
     mig_mode: str | None = Field(None, description="`Enabled` if a GPU is split into instances.")
     ecc_mode: str | None = Field(None, description="`Enabled` if its memory corrects errors.")
-    persistence_mode: str | None = Field(None, description="`Enabled` if the driver stays loaded without a process.")
     power_limit_w: float | None = Field(None, description="Power limit that is set.")
     clock_core_mhz: float | None = Field(None, description="Application clock of a GPU; rated clock of an NPU.")
     clock_memory_mhz: float | None = Field(None, description="Application clock of a GPU's memory.")

@@ -62,7 +62,6 @@ class Ascend(DeviceKind):
             board, common, ecc = (answer(["npu-smi", "info", "-t", what, "-i", card]) for what in _ABOUT_A_CARD)
             settings = DeviceSettings(
                 runtime=cann and f"CANN {cann}",
-                firmware=_value(board, "Firmware Version"),
                 ecc_mode=_ECC.get(_value(ecc, "HBM ECC-Enable Status") or ""),
                 clock_core_mhz=number_or_none(_value(common, "Aicore Freq(MHZ)")),
             )

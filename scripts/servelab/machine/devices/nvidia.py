@@ -131,10 +131,8 @@ def parse_settings(text: str) -> dict[str, DeviceSettings]:
     return {
         uuid: DeviceSettings(
             runtime=cuda and f"CUDA {cuda}",
-            firmware=value_or_none(gpu.findtext("vbios_version")),
             mig_mode=value_or_none(gpu.findtext("mig_mode/current_mig")),
             ecc_mode=value_or_none(gpu.findtext("ecc_mode/current_ecc")),
-            persistence_mode=value_or_none(gpu.findtext("persistence_mode")),
             power_limit_w=next(filter(None, (number_or_none(gpu.findtext(path)) for path in _POWER_LIMIT)), None),
             clock_core_mhz=number_or_none(gpu.findtext("applications_clocks/graphics_clock")),
             clock_memory_mhz=number_or_none(gpu.findtext("applications_clocks/mem_clock")),

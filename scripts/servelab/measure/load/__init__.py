@@ -98,7 +98,6 @@ class LoadStats(JsonPart):
     origin_monotonic_s: float | None = Field(None, description="Time 0 of the records on the monotonic clock.")
     wall_s: float | None = Field(None, description="From the start of the round until the last request ended.")
     cpu_s: float | None = Field(None, description="CPU time of all its processes over `wall_s`.")
-    max_rss_bytes: int | None = Field(None, description="Peak memory of all its processes together.")
     unread_p99_ms: float | None = Field(
         None, description="99th percentile of the time that pieces waited in the kernel until the client read them."
     )

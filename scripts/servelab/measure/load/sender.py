@@ -47,7 +47,6 @@ class ProcessResult:
     records: list[Record]
     unread_ms: Floats
     cpu_s: float
-    max_rss_bytes: int
 
 
 def send_load(plan: LoadPlan) -> LoadResult:
@@ -81,7 +80,6 @@ def send_load(plan: LoadPlan) -> LoadResult:
         origin_monotonic_s=origin,
         wall_s=wall_s,
         cpu_s=sum(result.cpu_s for result in results),
-        max_rss_bytes=_max_rss_bytes() + (sum(result.max_rss_bytes for result in results) if processes > 1 else 0),
         unread_p99_ms=_p99(results),
         tokens_counted=sum(record.get("is_counted", False) for record in records),
         without_done=sum(record["error"] is None and not record.get("is_done", True) for record in records),
@@ -183,15 +181,7 @@ def _child(
 
 def _result(plan: LoadPlan, loop: Loop, requests: LoadRequests, origin: float) -> ProcessResult:
     records, unread_ms = read_exchanges(plan, loop.exchanges, requests, loop.difference, origin)
-    return ProcessResult(records, unread_ms, loop.cpu_s, _max_rss_bytes())
-
-
-def _max_rss_bytes() -> int:
-    """This process's peak memory; `getrusage` would include the process that started it."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return ProcessResult(records, unread_ms, loop.cpu_s)
 
 
 def _allow_open_files(plan: LoadPlan, requests: int, processes: int) -> None:

@@ -62,7 +62,6 @@ class MachineUse(TelemetrySource):
         "delayed_percent": "The same of both, where others or the hypervisor had the run's CPUs and none was idle",
         "memory_used_bytes": "Memory that is not available to a new process: total − available",
         "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
-        "load_average_1m": "Processes that run or wait to run, mean over the last minute",
     }
 
     def __init__(self, watched: Watched) -> None:
@@ -89,7 +88,6 @@ class MachineUse(TelemetrySource):
                     yield from _waits(before, now, self._pinned, sees_server=bool(pids))
         memory = psutil.virtual_memory()
         yield Reading("memory_used_bytes", memory.total - memory.available)
-        yield Reading("load_average_1m", os.getloadavg()[0])
         if now.server.rss:
             yield Reading("server_rss_bytes", now.server.rss)
 
