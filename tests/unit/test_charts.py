@@ -62,7 +62,7 @@ EXPECTED = {
 
 MARKED = {
     "proof": ["†"],
-    "tried": ["570† · within noise (against tensor_parallel_size=4)", "2,500‡ · invalid"],
+    "tried": ["570† · within noise of the best", "2,500‡ · invalid"],
     "curves": ["†", "‡"],
     "users": ["†", "‡"],
 }

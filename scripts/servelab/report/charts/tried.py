@@ -38,9 +38,8 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     Of more than `MOST_ROWS` the best are drawn, and the axis title says so. None if nothing was tried.
     """
     frame = frame[frame["outcome"].isin(("ok", "failed"))]
-    incumbents = frame[frame["is_incumbent"]].drop_duplicates("stage").set_index("stage")["candidate"]
-    against = frame["stage"].map(incumbents)
-    frame = frame.assign(against=against.where(against != incumbents.iloc[0]).fillna(""))
+    against = frame["stage"].map(frame[frame["is_incumbent"]].drop_duplicates("stage").set_index("stage")["candidate"])
+    frame = frame.assign(is_against_best=against != against.iloc[0])
     is_first = ~frame["is_incumbent"] | (frame["stage"] == frame["stage"].head(1).squeeze())
     frame = frame[is_first].drop_duplicates(["candidate", "workload", "run_id"])
     if len(frame) < 2:
@@ -91,6 +90,6 @@ def _text(record: dict[Any, Any]) -> str:
         return f"× {record['outcome']}: {str(record['reason']).replace('_', ' ')}"
     extrapolated = EXTRAPOLATED if is_extrapolated(record) else ""
     verdict = "" if record["is_incumbent"] or pd.isna(record["verdict"]) else f" · {record['verdict']}"
-    if record["verdict"] in ("worse", "within noise") and record["against"]:
-        verdict += f" (against {record['against']})"
+    if record["is_against_best"]:
+        verdict += {"worse": " than the best", "within noise": " of the best"}.get(record["verdict"], "")
     return f"{figure(record['objective_value'])}{extrapolated}{mark(record['validity'])}{verdict}"
