@@ -1,7 +1,7 @@
 """Reads results that load clients printed or saved, from files and folders.
 
-Prints one JSON object per result: figures, the formula and the releases behind each, settings, and the headings, label
-and command above it.
+Prints one JSON object per result: figures, the formula and the releases behind each, settings, and the headings and
+command above it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 from servelab.core.credentials import REDACTED, is_secret, without_credentials
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import LineContext, read_anything
+from servelab.recorded.anything import TextAbove, read_anything
 from servelab.recorded.readers import Block
 
 
@@ -43,10 +43,10 @@ def main(arguments: argparse.Namespace) -> None:
         raise ServelabError(f"{broken} results could not be read; all others were")
 
 
-def _plain(block: Block, place: LineContext) -> Any:
+def _plain(block: Block, place: TextAbove) -> Any:
     formulas = {metric: formula._asdict() for metric, formula in block.formulas.items()}
     unknown = [line._asdict() for line in block.unknown]
-    made = {"figures": block.metrics(), "unknown": unknown, "formulas": formulas, "place": asdict(place)}
+    made = {"figures": block.metrics(), "unknown": unknown, "formulas": formulas, "place": place._asdict()}
     return _without_secrets(asdict(block) | made)
 
 

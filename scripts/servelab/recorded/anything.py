@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file
 from servelab.recorded.readers.lines import opened, visible_lines
 
 _HEADING = re.compile(r"(#{1,6}) +(\S.*)")
-_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_FENCE = re.compile(r"(`{3,}|~{3,}).*")
 _PROMPT = re.compile(r"(?:\$|\+|#!cmd|❯|%) +(\S.*)")
 _CLIENT = re.compile(
     r"(?:[A-Z_][A-Z0-9_]*=\S+ +)*(?:\S*/)?(?:vllm bench|guidellm|aiperf|genai-perf|evalscope|ais_bench|trtllm-bench"
@@ -21,9 +21,7 @@ _CLIENT = re.compile(
     r"|python3? (?:-m )?\S*(?:bench|profile_|serv)\S*)"
     r"(?:\s|$)"
 )
-_SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
-_BEFORE_LABEL, _AFTER_LABEL = f">*_#?+!-{_SPACES}", f"*_:：{_SPACES}"
-_MOST_LABEL, _MOST_COMMAND = 300, 4000
+_MOST_HEADING, _MOST_COMMAND = 300, 4000
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 _NO_TEXT = re.compile(
     r"png|jpe?g|gif|webp|svg|pdf|parquet|so|o|a|pyc|bin|pth?|safetensors|gguf|h5|db|sqlite|whl|zip|tar|[tg]z|tgz|t?bz2|t?xz"
@@ -31,18 +29,13 @@ _NO_TEXT = re.compile(
 """Ends of names of files that are not read in a folder."""
 
 
-@dataclass(frozen=True)
-class LineContext:
-    """The texts above a line. Each is None, or empty, if there is none."""
+class TextAbove(NamedTuple):
+    """The texts above a line."""
 
     headings: tuple[str, ...] = ()
     """From the outermost."""
-    label: str | None = None
-    """The last line of text before the fence, or before the line itself in a log without fences."""
     command: str | None = None
-    """The last command above, back to the last heading; a continued one in one line."""
-    fence: str | None = None
-    """The rest of the line of an opening fence."""
+    """The last command since the last heading, in one line; None if there is none."""
 
 
 @dataclass
@@ -50,7 +43,7 @@ class Found:
     """The results of a file."""
 
     name: str
-    blocks: list[tuple[Block, LineContext]] = field(default_factory=list)
+    blocks: list[tuple[Block, TextAbove]] = field(default_factory=list)
     errors: list[ReadError] = field(default_factory=list)
     """Results that could not be read."""
     notes: list[str] = field(default_factory=list)
@@ -80,59 +73,38 @@ def _read(path: Path, *, must: bool) -> Found:
             found.notes.append(str(each).partition(" Known: ")[0])
         else:
             found.errors.append(each)
-    at: dict[int, LineContext] = {}
+    at: dict[int, TextAbove] = {}
     if blocks and path.is_file():
         with path.open("rb") as log:
-            at = _contexts(opened(log)[0], {block.first_line for block in blocks})
-    found.blocks = [(block, at.get(block.first_line, LineContext())) for block in blocks]
+            at = _places(opened(log)[0], {block.first_line for block in blocks})
+    found.blocks = [(block, at.get(block.first_line, TextAbove())) for block in blocks]
     return found
 
 
-def _contexts(text: TextIO, wanted: Iterable[int]) -> dict[int, LineContext]:
+def _places(text: TextIO, wanted: Iterable[int]) -> dict[int, TextAbove]:
     """The texts above each of some lines."""
-    above, found, waiting = _Above(), {}, sorted(wanted, reverse=True)
+    found, waiting = dict[int, TextAbove](), sorted(wanted, reverse=True)
+    headings, command, fence, continues = list[tuple[int, str]](), None, None, False
     for number, line in visible_lines(text):
         while waiting and waiting[-1] <= number:
-            found[waiting.pop()] = above.context()
+            found[waiting.pop()] = TextAbove(tuple(name for _, name in headings), command)
         if not waiting:
             break
-        above.step(line.strip()[: 2 * _MOST_COMMAND])
-    return found
-
-
-class _Above:
-    """The texts above a line, as lines pass."""
-
-    def __init__(self) -> None:
-        self._headings: list[tuple[int, str]] = []
-        self._label: str | None = None
-        self._command: str | None = None
-        self._fence: str | None = None
-        self._info: str | None = None
-        self._continues = False
-
-    def context(self) -> LineContext:
-        return LineContext(tuple(text for _, text in self._headings), self._label, self._command, self._info)
-
-    def step(self, text: str) -> None:
-        """Takes one line into account."""
-        bare = text[1:].strip() if text[:1] == ">" else text
-        if self._continues and text and self._command is not None:
-            self._continues = text.endswith("\\")
-            self._command = " ".join([self._command, text.rstrip(" \\")])[:_MOST_COMMAND]
-        elif fence := _FENCE.fullmatch(bare):
-            if self._fence is None:
-                self._fence, self._info = fence["fence"], fence["info"].strip() or None
-            elif fence["fence"].startswith(self._fence):
-                self._fence = self._info = None
-        elif self._fence is None and (heading := _HEADING.fullmatch(bare)):
-            level, name, bare = len(heading[1]), heading[2], heading[2].rstrip("#")
-            name = bare.rstrip(" ") if bare.endswith(" ") else name
-            self._headings = [*(each for each in self._headings if each[0] < level), (level, name[:_MOST_LABEL])]
-            self._label = self._command = None
+        whole = line.strip()[: 2 * _MOST_COMMAND]
+        bare = whole[1:].strip() if whole[:1] == ">" else whole
+        if continues and whole and command is not None:
+            continues = whole.endswith("\\")
+            command = " ".join([command, whole.rstrip(" \\")])[:_MOST_COMMAND]
+        elif mark := _FENCE.fullmatch(bare):
+            if fence is None or mark[1].startswith(fence):
+                fence = None if fence else mark[1]
+        elif fence is None and (heading := _HEADING.fullmatch(bare)):
+            level = len(heading[1])
+            name = re.sub(r" +#+$", "", heading[2])[:_MOST_HEADING]
+            headings = [*(each for each in headings if each[0] < level), (level, name)]
+            command = None
         elif (prompt := _PROMPT.match(bare)) or _CLIENT.match(bare):
             command = prompt[1] if prompt else bare
-            self._continues = command.endswith("\\")
-            self._command = command.rstrip(" \\" if self._continues else " ")[:_MOST_COMMAND]
-        elif self._fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
-            self._label = label[:_MOST_LABEL]
+            continues = command.endswith("\\")
+            command = command.rstrip(" \\" if continues else " ")[:_MOST_COMMAND]
+    return found

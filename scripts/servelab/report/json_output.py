@@ -76,7 +76,7 @@ OUTPUTS: Mapping[str, type[BaseModel] | str] = {
     "status": StatusOutput,
     "report": ReportOutput,
     "compare": CompareOutput,
-    "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with label and command above it",
+    "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with the headings and the command above it",
     "tune": "`study`, `candidates` with reasons, `left_out`, `idle`, `notes`",
     "propose": ProposeOutput,
     "explain": "`kind`, `reason`, `message`, `lines`, `remedy`",

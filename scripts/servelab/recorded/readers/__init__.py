@@ -112,7 +112,12 @@ def _sorted_out(
 
 def _has_names(piece: Piece) -> bool:
     """Whether a table or an object has names of a result; console blocks and saved tables always are results."""
-    return piece.form not in _NAMES or any(names <= piece.lines.keys() for names in _NAMES[piece.form])
+    return piece.form in ("console", "lines", "csv") or any(
+        names <= piece.lines.keys()
+        for reader in _READERS
+        if reader.form == piece.form
+        for names in (reader.markers, *reader.following)
+    )
 
 
 def _is_result(piece: Piece) -> bool:
@@ -164,8 +169,7 @@ def _loaded() -> Iterator[tuple[str, Reader]]:
 _READERS = [reader for _, reader in sorted(_loaded(), key=lambda named: named[0])]
 _GRIDS = [reader for reader in _READERS if reader.form == "grid"]
 _ORDERS = [(reader.markers, *reader.following) for reader in _GRIDS]
-_NAMES = {form: [reader.markers for reader in _READERS if reader.form == form] for form in ("frame", "json")}
-_NAMES["grid"] = [names for order in _ORDERS for names in order]
+_SAVED = [reader.markers for reader in _READERS if reader.form == "json"]
 _HEADS = [frozenset(reader.facts["heads"]) for reader in _READERS if reader.form == "csv"]
 
 
@@ -178,6 +182,6 @@ _FINDERS: list[Finder] = [
     partial(tables.drawn, below=[reader.markers for reader in _GRIDS if reader.below]),
     blocks.sections,
     blocks.printed_lines,
-    partial(tables.comma_separated, heads=_HEADS, keys=_NAMES["json"]),
+    partial(tables.comma_separated, heads=_HEADS, keys=_SAVED),
     tables.embedded_json,
 ]

@@ -23,12 +23,17 @@ _HALF_HEADER = re.compile(rf"===\s*{_TITLE}|{_TITLE}\s*===")
 _FOOTER = "=" * 50
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
 _SECTION_TITLE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")
+_STATISTIC = re.compile(r"(.*) (P\d\d|MINIMUM|MAXIMUM|AVERAGE)")
 _RULE = re.compile(r"(?<!=)={50,}$")
 _VALUE = re.compile(r"[\d.]+|inf|nan")
 _LEAST_WIDTH = 60
 """Characters of a rule with a title; other programs have narrower ones."""
 _MOST_WIDTH = 2000
 """Characters of a line with a rule: to look for one in a longer line takes time that grows with its square."""
+_HEADS = re.compile(r"mean(?: +P\d+(?:\.\d+)?)+")
+_SEVERAL = re.compile(r"(.+?)(?:\(s\))? ?(?:percentile)?\((\w+(?:, \w+)+)\)")
+"""A name, and the statistics that follow it: `per-token latency(s) percentile(50, 75)`."""
+_WITH_UNIT = re.compile(r"(?<=\d) ?(?:s|token/s|req/s|req/min)$")
 _NOTE = re.compile(r"(?<=\d)\s{2,}[^\d\s].*")
 """A remark that somebody wrote behind a figure: `3337.24   ← key metric`."""
 
@@ -63,7 +68,7 @@ def _is_header(text: str) -> bool:
 
 def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, first: int) -> Found:
     """The block from its header to its last rule, which is as wide."""
-    row_of, footer = _labelled if form == "console" else _in_columns, "=" * width
+    footer, heads = "=" * width, list[str]()
     rows: list[Row] = []
     at, number = begin, first
     for at, number, line in lines.near(begin):
@@ -72,7 +77,12 @@ def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, f
         content = prefix.rest(line)
         if content == footer:
             return [_block(form, rows, first, number)], at + 1
-        rows += [row_of(number, content)] if content else []
+        if form == "frame" and _HEADS.fullmatch(content):
+            heads = content.split()
+        elif form == "frame":
+            rows += _in_columns(number, content, heads)
+        elif content:
+            rows.append(_labelled(number, content))
     if lines.get(at + 1) is None:
         return [_block(form, rows, first, number, "its last line of `=` is missing")], at + 1
     why = "its last line of `=` does not follow within 2,000 lines and 1 MiB"
@@ -100,10 +110,11 @@ def sections(lines: Window, begin: int, line: Line, above: Line) -> Found:
             section = begun[1]
             if rows and section == first_title:
                 return [_block("frame", rows, line[0], number - 1)], at
-            rows.append(Row(number + 1, f"= {section}", "", section))
+            rows.append(Row(number + 1, f"= {section}", "", f"-- {section} --"))
         content = prefix.rest(text)
         label, colon, value = content.partition(":")
-        rows += [Row(number, f"{section}: {label.strip()}", value.strip(), content)] if colon else []
+        label = _STATISTIC.sub(r"\2 \1", f"{section}: {label.strip()}")
+        rows += [Row(number, label, value.strip(), content)] if colon else []
     return [_block("frame", rows, line[0], number)], at + 1
 
 
@@ -122,13 +133,12 @@ def printed_lines(lines: Window, begin: int, line: Line, above: Line) -> Found:
     if "elapsed_time: " not in line[1] or (start := above[1].find("concurrency: ")) < 0:
         return None
     prefix = Prefix(above[1][: min(start, MOST_PREFIX)])
-    rows = [_labelled(number, prefix.rest(text)) for number, text in (above, line)]
+    rows = [row for number, text in (above, line) for row in _of_statistics(_labelled(number, prefix.rest(text)))]
     at = begin
     for at, number, text in lines.near(begin):  # noqa: B007 - where it ended
         if "elapsed_time: " in text or rows[-1].label.startswith("RPM"):
             break
-        row = _labelled(number, prefix.rest(text))
-        rows += [row] if row.label else []
+        rows += _of_statistics(_labelled(number, prefix.rest(text)))
     return [_block("lines", rows, above[0], rows[-1].line)], max(at, begin + 1)
 
 
@@ -141,11 +151,23 @@ def _labelled(number: int, content: str) -> Row:
     return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
 
 
-def _in_columns(number: int, content: str) -> Row:
-    """A name and the numbers after it. Read from the end: so each word is looked at only once."""
+def _of_statistics(row: Row) -> list[Row]:
+    """A row for each statistic of a row `name(min, max, ave): number, number, number`, without units."""
+    match, values = _SEVERAL.fullmatch(row.label), row.text.strip("[]").split(", ")
+    if match and len(heads := match[2].split(", ")) == len(values):
+        names = [f"{f'p{head}' if head.isdigit() else head} {match[1]}" for head in heads]
+        return [row._replace(label=name, text=each.rstrip("s")) for name, each in zip(names, values, strict=True)]
+    return [row._replace(text=_WITH_UNIT.sub("", row.text))] if row.label else []
+
+
+def _in_columns(number: int, content: str, heads: list[str]) -> list[Row]:
+    """A name and the numbers after it, a row for each if they are statistics. Reads from the end: each word once."""
     words = content.split() if len(content) <= _MOST_WIDTH else []
     count = 0
     while count < len(words) - 1 and _VALUE.fullmatch(words[-1 - count]):
         count += 1
     name = content.rsplit(maxsplit=count)[0] if count else content
-    return Row(number, name, content[len(name) :].strip(), content)
+    if heads and len(heads) == count:
+        pairs = zip(heads, words[-count:], strict=True)
+        return [Row(number, f"{head} {name}", "N/A" if each == "inf" else each, content) for head, each in pairs]
+    return [Row(number, name, content[len(name) :].strip(), content)] if content.strip("-") else []

@@ -29,10 +29,10 @@ _NAMED = {
 """A statistic's name in the tools → ours."""
 _PERCENTILE = re.compile(r"[Pp](\d{1,3}(?:\.\d{1,12})?)|(\d{1,3}(?:\.\d{1,12})?)%")
 NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
-ABSENT = frozenset({"N/A", "nan", "None", "not set"})
+ABSENT = frozenset({"N/A", "nan", "None", "not set", "-"})
 _UNITS: Mapping[str, Mapping[str, float]] = {
     "_ms": {"ns": 1e-6, "us": 1e-3, "ms": 1, "sec": 1000, "s": 1000},
-    "_per_s": {"requests/sec": 1, "tokens/sec": 1, "per sec": 1, "": 1},
+    "_per_s": dict.fromkeys(("requests/sec", "tokens/sec", "per sec", "req/s", "token/s", ""), 1),
     "_s": {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1},
     "": {"requests": 1, "tokens": 1, "count": 1, "": 1},
 }
@@ -175,7 +175,8 @@ def _number(value: Any, form: FigureForm) -> tuple[float, float]:
     half_unit = 0.0
     if isinstance(value, str):
         match = NUMBER.fullmatch(value)
-        digits = len(match["decimals"] or "") if match else 0
+        printed = (match["decimals"] or "") if match else ""
+        digits = 0 if form.decimals == 0 and not printed.strip("0") else len(printed)
         varies = form.decimals is None
         if match is None or (varies and "," in value) or not (varies or digits == form.decimals):
             kind = "a number" if varies else f"a number with {form.decimals} decimals"

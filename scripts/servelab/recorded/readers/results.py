@@ -28,7 +28,7 @@ from servelab.recorded.readers.pieces import SECTION, Piece
 _ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
 _UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
 _NO_LIMIT = re.compile(r"-1(?:\.0+)?")
-_FAMILY = re.compile(r"([Mm]ean|[Mm]edian|Std Dev|std|[Mm]in|[Mm]ax|[Pp]\d{1,3}(?:\.\d{1,12})?)[ _](\S.*)")
+_FAMILY = re.compile(r"(Std Dev|[^ _]+)[ _](\S.*)")
 _MOST_SETTING, _MOST_BRACKETS = 4096, 64
 
 

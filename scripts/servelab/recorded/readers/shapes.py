@@ -9,101 +9,59 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from servelab.recorded.readers.figures import statistic_of
-from servelab.recorded.readers.pieces import Piece, Table, TableRow
+from servelab.recorded.readers.pieces import Piece, TableRow
 from servelab.recorded.readers.results import Entry, Reader, ToolRun
 
 
 def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """The run of a console block."""
-    yield ToolRun([Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows])
-
-
-def columns(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """Rows of one number, then, below a row that names statistics, rows of several."""
-    heads: list[str | None] = []
-    entries: list[Entry] = []
-    settings = {}
-    for line, name, text, raw in piece.rows:
-        values = text.split()
-        if re.fullmatch(r"mean(?: +P\d+(?:\.\d+)?)+", raw):
-            heads = [statistic_of(head) for head in raw.split()]
-        elif name in reader.families:
-            pairs = zip(heads, values, strict=True)
-            entries += [Entry(name, "N/A" if each == "inf" else each, line, head) for head, each in pairs]
-        elif name in reader.figures or not text or heads:
-            entries += [Entry(name, text, line, raw=raw)] if not re.fullmatch(r"-{20,}", raw) else []
-        else:
-            settings[name] = text
-    yield ToolRun(entries, settings)
-
-
-_VALUES = re.compile(r"(?P<name>.+?)(?:\(s\))? ?(?:percentile)?\((?P<heads>[\w, ]+)\)")
-
-
-def values_in_parentheses(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """Rows `name: number unit`, or `name(min, max, ave): number, number, number`."""
-    entries = []
-    for line, name, text, raw in piece.rows:
-        match = _VALUES.fullmatch(name)
-        if match and match["name"] in reader.families:
-            heads = [statistic_of(head) or f"p{head}" for head in match["heads"].split(", ")]
-            numbers = text.strip("[]").replace("s", "").split(", ")
-            entries += [Entry(match["name"], *pair) for pair in zip(numbers, [line] * len(heads), heads, strict=True)]
-        else:
-            number = re.fullmatch(r"([\d.]+)(?: ?(?:s|token/s|req/s|req/min))?", text)
-            entries.append(Entry(name, number[1] if number else text, line, raw=raw))
-    yield ToolRun(entries)
-
-
-_STATISTIC = re.compile(r"PERFORMANCE OVERVIEW: (\[(?:Latency|TTFT|TPOT)\]) (P\d\d|MINIMUM|MAXIMUM|AVERAGE)")
-
-
-def sections(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """The run of the sections of requests and of performance; lines of the other sections are settings."""
-    entries, settings, version = [], {}, None
-    if "= DATASET DETAILS" not in piece.lines:
-        raise piece.error("the section DATASET DETAILS is missing: the report is cut off")
-    for line, label, text, _ in piece.rows:
-        match = _STATISTIC.fullmatch(label)
-        if match or label in reader.figures:
-            name, statistic = (match[1], statistic_of(match[2])) if match else (label, None)
-            entries.append(Entry(name, text, line, statistic))
-        elif re.fullmatch(r".*: TensorRT[ -]LLM Version", label):
-            version = text
-        elif not label.startswith(("DATASET", "PERFORMANCE", "= ")):
-            settings[label.partition(": ")[2]] = text
-    yield ToolRun(entries, settings, version)
+    """The run of a block of rows; in a frame, a row that is no figure is a setting, or explains the figures."""
+    entries, settings = [], {}
+    if (last := reader.facts.get("last", "")) and last not in piece.lines:
+        raise piece.error(f"`{last}` is missing: the report is cut off")
+    for line, label, text, raw in piece.rows:
+        if piece.form != "frame" or not text or reader.knows(label):
+            entries.append(Entry(label, text, line, raw=raw))
+        elif not label.startswith(("DATASET", "PERFORMANCE")):
+            settings[label.rpartition(": ")[2]] = text
+    versions = [settings.pop(name) for name in reader.facts.get("version_in", ()) if name in settings]
+    yield ToolRun(entries, settings, *versions)
 
 
 def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """Tables with a row for each metric; a row with nothing but a first cell continues the name of the row above it.
+    """Tables with a row for each metric; where they have a column `Stage`, a run for each stage.
 
-    Of tables that follow the first, only latencies are read.
+    Of others that follow the first, only latencies are read.
     """
-    entries: list[Entry] = []
+    runs: dict[str, list[Entry]] = {}
     for number, (head, found) in enumerate(_tables(piece)):
         for name, row in _joined(found):
             if len(row.cells) != len(head):
                 text = f"{len(row.cells)} columns where the table's head has {len(head)}"
                 raise piece.error(text, row.line)
             values = dict(zip(head[1:], row.cells[1:], strict=True))
-            if piece.form == "csv" or not number or name in reader.families:
-                entries += _of_row(reader, name, values, row.line)
-    entries += [Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows]
-    yield ToolRun(entries)
+            stage = values.pop("Stage", "")
+            if stage or not number or piece.form == "csv" or name in reader.families:
+                runs.setdefault(stage, []).extend(_of_row(reader, name, values, row.line))
+    for stage, entries in runs.items():
+        entries += [Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows]
+        yield ToolRun(entries, {"stage": stage} if stage else {})
 
 
 def _tables(piece: Piece) -> Iterator[tuple[Sequence[str], list[TableRow]]]:
-    """The head and the rows of each table; in a CSV file a row `Metric, …` begins another."""
+    """The head and the rows of each table, also of those in one CSV file; a document is one with a column `Stage`."""
+    stages = ((name, *each) for name, values in piece.document.items() for each in values.items())
+    if piece.document:
+        yield ("", "Stage", "Value"), [TableRow(piece.first_line, tuple(map(str, each))) for each in stages]
     for table in piece.tables:
         rows = [table.groups[0][0], *table.rows]
-        starts = [number for number, row in enumerate(rows) if row.cells[0] in ("Metric", "Endpoint")]
+        starts = [number for number, row in enumerate(rows) if row.cells[0] in (rows[0].cells[0], "Metric", "Endpoint")]
         starts = starts if piece.form == "csv" else [0]
         for start, end in zip(starts, [*starts[1:], None], strict=True):
             yield rows[start].cells, rows[start + 1 : end]
 
 
 def _joined(found: Iterable[TableRow]) -> list[tuple[str, TableRow]]:
+    """Rows by name; a row with nothing but a first cell continues the name of the row above it."""
     named: list[tuple[str, TableRow]] = []
     for row in found:
         if row.cells[0].startswith("──"):
@@ -115,99 +73,86 @@ def _joined(found: Iterable[TableRow]) -> list[tuple[str, TableRow]]:
 
 _NOTED = re.compile(r"([\d.,]+)(?: ± [\d.,]+|\*)?")
 """A number, perhaps with half its confidence interval, or marked as without one."""
+_PERCENTILES = ("min", "p0.1", "p1", "p5", "p10", "p25", "p75", "p90", "p95", "p99", "max")
 
 
-def guidellm_console(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """A run for each row of the tables of runs, latencies and throughputs."""
-    if len(piece.tables) != 3:
-        raise piece.error(f"{len(piece.tables)} of the three tables with figures are there: the output is cut off")
-    heads = [_heads(table) for table in piece.tables]
-    for number, found in enumerate(zip(*(table.rows for table in piece.tables), strict=True)):
+def records(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """A run for each row below rows of heads; each table continues the rows of the one before."""
+    tables = [[row for group in table.groups for row in group] for table in piece.tables]
+    height, is_saved = reader.facts["head_rows"], piece.form == "csv"
+    if len(tables) <= len(reader.following):
+        raise piece.error(f"only {len(tables)} of the tables with figures are there: the output is cut off")
+    heads = [head for rows in tables for head in _heads(rows[:height], is_saved)]
+    for number, found in enumerate(zip(*(rows[height:] for rows in tables), strict=True)):
         if len({row.cells[0] for row in found}) > 1:
             raise piece.error("its tables have other benchmarks")
-        entries = []
-        for names, row in zip(heads, found, strict=True):
-            for name, text in zip(names, row.cells, strict=True):
-                family, _, statistic = name.rpartition(", ")
-                if name in reader.figures:
-                    entries.append(Entry(name, text or "N/A", row.line))
-                elif family in reader.families and (noted := _NOTED.fullmatch(text)):
-                    entries.append(Entry(family, noted[1], row.line, statistic_of(statistic)))
-        yield ToolRun(entries, {"benchmark": number, "strategy": found[0].cells[0]})
+        entries, settings = [], dict[str, Any](benchmark=number)
+        cells = [(row.line, text) for row in found for text in row.cells]
+        for head, (line, text) in zip(heads, cells, strict=True):
+            family, _, statistic = head.rpartition(", ")
+            noted = _NOTED.fullmatch(text)
+            if head in reader.settings:
+                settings[reader.settings[head]] = text
+            elif head in reader.figures:
+                entries.append(Entry(head, _saved(text) if is_saved else text or "N/A", line))
+            elif family in reader.families and statistic == "Percentiles":
+                values = zip(_PERCENTILES, text.strip("[]").split(", "), strict=True)
+                entries += [Entry(family, _saved(each), line, statistic_of(name)) for name, each in values]
+            elif family in reader.families and (is_saved or noted):
+                value = noted[1] if noted and not is_saved else _saved(text)
+                entries.append(Entry(family, value, line, statistic_of(statistic)))
+        yield ToolRun(entries, settings, line=found[0].line if is_saved else None)
 
 
-def _heads(table: Table) -> list[str]:
-    """The three heads of each column; an empty one is that of the column before, as the tool joins equal ones."""
-    heads = [list(row.cells) for row in table.groups[0]]
-    for row in heads:
+def _heads(rows: Sequence[TableRow], is_saved: bool) -> list[str]:
+    """The joined heads of each column, as newer releases write them; in a log an empty one is that of the one before."""
+    heads = [list(row.cells) for row in rows]
+    for row in heads if not is_saved else ():
         for column in range(1, len(row)):
             row[column] = row[column] or row[column - 1]
-    return [", ".join(column) for column in zip(*heads, strict=True)]
+    joined = (", ".join(filter(None, column)) for column in zip(*heads, strict=True))
+    return [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in joined]
 
 
-def aisbench(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """A run for each stage, `total` or `stable`: rows of latencies and rows of totals, each value with its unit."""
-    head = piece.tables[0].header if piece.tables else ()
-    found = [row for table in piece.tables for row in table.rows]
-    for name, stages in piece.document.items():
-        found += [TableRow(piece.first_line, (name, stage, str(value))) for stage, value in stages.items()]
-    for stage in dict.fromkeys(row.cells[1] for row in found):
-        entries = []
-        for row in (each for each in found if each.cells[1] == stage):
-            name, _, *cells = row.cells
-            if name in reader.families:
-                pairs = zip(head[2:], cells, strict=True)
-                entries += [_with_unit(reader, piece, row, *pair) for pair in pairs if statistic_of(pair[0])]
-            elif len(cells) == 1:
-                entries.append(_with_unit(reader, piece, row, None, cells[0]))
-            else:
-                entries.append(Entry(name, "", row.line, raw=f"{name}: {', '.join(cells)}"))
-        yield ToolRun(entries, {"stage": stage})
+def _as_head(match: re.Match[str]) -> str:
+    return ", Percentiles" if match[1][0] == "[" else f", {match[1].title()}"
 
 
-def _with_unit(reader: Reader, piece: Piece, row: TableRow, head: str | None, text: str) -> Entry:
-    """A value without its unit, which must be that of its row."""
-    name, (number, _, unit) = row.cells[0], text.partition(" ")
-    wanted = reader.facts["cell_units"].get(name, "" if reader.knows(name) else unit)
-    if unit.strip() != wanted and text != "0":
-        raise piece.error(f"`{name}` is `{text}`, not a number in {wanted or 'no unit'}", row.line)
-    form = reader.figures.get(name)
-    whole, _, decimals = number.partition(".")
-    value = whole if form and form.decimals == 0 and decimals in ("0", "00") else number
-    value = "N/A" if value in ("", "-") else value
-    return Entry(name, value, row.line, head and statistic_of(head), f"{name}: {text}")
+def _saved(text: str) -> float | None:
+    return None if text in ("", "None", "nan") else float(text)
 
 
-_RATE = re.compile(r"(?P<mean>\d+\.\d\d) ± (?P<std>\d+\.\d\d)")
-_TEST = re.compile(r"(?:(?P<prompt>pp) ?\d+)?\+?(?:(?P<generated>tg) ?\d+)?(?: @ d ?\d+)?")
+_RATE = re.compile(r"(\d+\.\d\d) ± (\d+\.\d\d)")
+_TEST = re.compile(r"(?:(pp) ?\d+)?\+?(?:(tg) ?\d+)?(?: @ d ?\d+)?")
 
 
 def llama_bench(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     """A run for each test: a row of a table, or an object with its settings."""
-    if content := piece.document:
-        settings = {
-            key: value for key, value in content.items() if not re.fullmatch(r"(avg|stddev|samples)_(ns|ts)", key)
-        }
-        rate = {"mean": content["avg_ts"], "std": content["stddev_ts"]}
-        yield _test(piece.first_line, content["n_prompt"], content["n_gen"], rate, settings)
-    for row in piece.tables[0].rows if piece.tables else ():
-        values = dict(zip(piece.tables[0].header, row.cells, strict=True))
-        test, text = values["test"], values.pop("t/s")
-        printed, match = _RATE.fullmatch(text), _TEST.fullmatch(test)
-        if printed is None or match is None or not test:
-            raise piece.error(f"`{test}: {text}` is no test and rate of llama-bench", row.line)
-        yield _test(row.line, match["prompt"], match["generated"], printed.groupdict(), values)
+    rows = [(row.line, dict(zip(table.header, row.cells, strict=True))) for table in piece.tables for row in table.rows]
+    for line, values in rows if piece.tables else [(piece.first_line, piece.document)]:
+        if piece.tables:
+            printed, test = _RATE.fullmatch(values.pop("t/s")), _TEST.fullmatch(values["test"])
+            if printed is None or test is None or not values["test"]:
+                raise piece.error(f"`{values['test']}` has no test and rate of llama-bench", line)
+            (mean, std), (prompt, generated) = printed.groups(), test.groups()
+        else:
+            mean, std, prompt, generated = (values[key] for key in ("avg_ts", "stddev_ts", "n_prompt", "n_gen"))
+        of = "total" if prompt and generated else "prompt" if prompt else "generated"
+        entries = [Entry(f"{of}_tokens_per_s", each, line, name) for name, each in (("mean", mean), ("std", std))]
+        settings = {key: each for key, each in values.items() if not re.fullmatch(r"(avg|stddev|samples)_(ns|ts)", key)}
+        yield ToolRun(entries, settings, line=line)
 
 
-def _test(line: int, prompt: Any, generated: Any, rate: Mapping[str, Any], settings: Mapping[str, Any]) -> ToolRun:
-    name = "total_tokens_per_s" if prompt and generated else f"{'prompt' if prompt else 'generated'}_tokens_per_s"
-    entries = [Entry(name, number, line, statistic) for statistic, number in rate.items()]
-    return ToolRun(entries, settings, line=line)
+_NUMBER_WITH_UNIT = re.compile(r"[\d.,]+ +([a-z][\w/]*)")
 
 
 def _of_row(reader: Reader, name: str, values: Mapping[str, Any], line: int) -> Iterator[Entry]:
     """Statistics of a metric; one with only an average is one number, and `a / b` are two names with two numbers."""
     raw = f"{name}: {', '.join(map(str, values.values()))}"
+    units = {match[1] for each in values.values() if (match := _NUMBER_WITH_UNIT.fullmatch(str(each)))}
+    if reader.units and len(units) == 1:
+        unit = units.pop()
+        name, values = f"{name} ({unit})", {head: each.removesuffix(unit).strip() for head, each in values.items()}
     others = [value for head, value in values.items() if head not in ("avg", "Value", "Average", "unit")]
     if reader.find(name, "mean") is None or all(value in ("", "N/A") for value in others):
         value = next((values[head] for head in ("avg", "Value", "Average") if head in values), None)
@@ -339,38 +284,3 @@ def _percentile(key: str) -> str:
         raise ValueError(f"`{key}` is no percentile")
     whole = key[1:3].lstrip("0") or "0"
     return f"p{whole}.{key[3:]}" if key[3:] else f"p{whole}"
-
-
-_PERCENTILES = ("min", "p0.1", "p1", "p5", "p10", "p25", "p75", "p90", "p95", "p99", "max")
-
-
-def guidellm_csv(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """A run for each row below one or three rows of heads."""
-    (table,) = piece.tables
-    rows = [row for group in table.groups for row in group]
-    height = 3 if table.header[0] == "Run Info" else 1
-    heads = [", ".join(filter(None, column)) for column in zip(*(row.cells for row in rows[:height]), strict=True)]
-    heads = [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in heads]
-    for row in rows[height:]:
-        entries, settings = [], {}
-        for head, text in zip(heads, row.cells, strict=True):
-            family, _, statistic = head.rpartition(", ")
-            if head in reader.settings:
-                settings[reader.settings[head]] = text
-            elif head in reader.figures:
-                entries.append(Entry(head, _as_number(text), row.line))
-            elif family in reader.families and statistic == "Percentiles":
-                values = zip(_PERCENTILES, text.strip("[]").split(", "), strict=True)
-                entries += [Entry(family, _as_number(each), row.line, statistic_of(name)) for name, each in values]
-            elif family in reader.families:
-                entries.append(Entry(family, _as_number(text), row.line, statistic_of(statistic)))
-        yield ToolRun(entries, settings, line=row.line)
-
-
-def _as_head(match: re.Match[str]) -> str:
-    """The name of a statistic as releases since 0.4 write it."""
-    return ", Percentiles" if match[1][0] == "[" else f", {match[1].title()}"
-
-
-def _as_number(text: str) -> float | None:
-    return None if text in ("", "None", "nan") else float(text)

@@ -24,11 +24,15 @@ from servelab.recorded.readers.pieces import (
     Window,
 )
 
-_DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
-"""The end of each cell of a line between rows, and the rest of the cell."""
-_CORNERS = re.compile("[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]")
-_ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
-_BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
+_LINE, _LEFT = "─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋", "┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙"
+_RIGHT = "┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜"
+_RULE = re.compile(
+    rf"(?:(?<![{_LINE}])[{_LEFT}][{_LINE}]*[{_RIGHT}]|(?<![-=])(?:\+[-=]+)++\+"
+    r"|(?<![-=:])(?<![-=:] )(?:\| *[-=:]+ *)++\|)$"
+)
+"""A line between rows. No pattern begins where one before has failed, so each character is looked at once."""
+_MOST_RULE = 20_000
+"""Characters of one."""
 _BOTTOM = frozenset("└╘╚╰┗╙")
 _BEGINS = re.compile("[|+┏╒┌╔╭┣]")
 _BELOW = re.compile(r"([A-Z][\w ]+ \([\w/ ]+\)): ([\d.,]+)")
@@ -51,7 +55,7 @@ def drawn(lines: Window, begin: int, line: Line, above: Line, below: Names) -> F
         return None
     prefix, groups = Prefix(line[1][:start]), list[list[TableRow]]()
     first, last, foreign, is_after_rule, why = line[0], line[0], 0, True, None
-    is_box, is_markdown = line[1][start] in _BOX, False
+    is_box, is_markdown = line[1][start] in _LEFT, False
     header = prefix.rest(above[1])
     if line[1][start] == "|" and _is_row(header) and line[1][start:].count("|") == header.count("|"):
         is_markdown, first, groups = True, above[0], [[_row(above[0], header)]]
@@ -104,21 +108,10 @@ def _row(number: int, content: str) -> TableRow:
 
 
 def _rule(line: str) -> int | None:
-    """The start of a line between rows in a line; None if there is none. Looks from its end: each cell once."""
+    """The start of a line between rows in a line; None if there is none."""
     text = line.rstrip()
-    last = text[-1:]
-    start = None
-    if last in _ENDS:
-        word = text.rsplit(maxsplit=1)[-1]
-        if (corner := _CORNERS.search(word)) and _BOX.issuperset(word[corner.start() :]):
-            start = len(text) - len(word) + corner.start()
-    for mark, cell in _DRAWN if last in ("+", "|") else ():
-        end = len(text) - 1
-        while mark == last and (before := text.rfind(mark, 0, end)) >= 0 and cell.fullmatch(text, before + 1, end):
-            start = end = before
-        if start is not None:
-            break
-    return start if start is not None and start <= MOST_PREFIX else None
+    match = _RULE.search(text) if text.endswith(("+", "|", *_RIGHT)) and len(text) <= _MOST_RULE else None
+    return match.start() if match and match.start() <= MOST_PREFIX else None
 
 
 def _is_row(content: str) -> bool:
@@ -131,35 +124,23 @@ def gathered(pieces: Iterable[Piece], orders: Collection[tuple[frozenset[str], .
     `orders` gives for each reader the names in its first table, and those in the others that may follow. A result that
     is printed twice in a row counts once.
     """
-    held: Piece | None = None
-    last: Piece | None = None
+    joined: list[Piece] = []
     awaited: list[frozenset[str]] = []
     for piece in pieces:
         follows = next((names for names in awaited if piece.form == "grid" and names <= piece.lines.keys()), None)
-        if held is not None and follows is not None:
-            awaited.remove(follows)
-            tables, broken = [*held.tables, *piece.tables], held.broken or piece.broken
-            names = {**piece.lines, **held.lines}
-            held = replace(held, last_line=piece.last_line, lines=names, tables=tables, broken=broken)
+        if follows is None:
+            joined.append(piece)
+            of = (rest for first, *rest in orders if piece.form == "grid" and first <= piece.lines.keys())
+            awaited = [*next(of, [])]
             continue
-        yield from _unlike(held, last)
-        if piece.form == "grid":
-            last, held = held or last, piece
-            awaited = next(([*rest] for first, *rest in orders if first <= piece.lines.keys()), [])
-        else:
-            last, held, awaited = None, None, []
+        awaited.remove(follows)
+        held, names, broken = joined[-1], {**piece.lines, **joined[-1].lines}, joined[-1].broken or piece.broken
+        tables = [*held.tables, *piece.tables]
+        joined[-1] = replace(held, last_line=piece.last_line, lines=names, tables=tables, broken=broken)
+    cells = [[row.cells for table in piece.tables for group in table.groups for row in group] for piece in joined]
+    for number, piece in enumerate(joined):
+        if not (number and piece.form == joined[number - 1].form == "grid" and cells[number] == cells[number - 1]):
             yield piece
-    yield from _unlike(held, last)
-
-
-def _unlike(piece: Piece | None, other: Piece | None) -> Iterator[Piece]:
-    """The piece, unless the other has the same cells."""
-    cells, others = (
-        [[row.cells for row in group] for table in each.tables for group in table.groups] if each else []
-        for each in (piece, other)
-    )
-    if piece is not None and cells != others:
-        yield piece
 
 
 DECODE = json.JSONDecoder().raw_decode
