@@ -23,8 +23,8 @@ def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
             entries.append(Entry(label, text, line, raw=raw))
         elif not label.startswith(("DATASET", "PERFORMANCE")):
             settings[label.rpartition(": ")[2]] = text
-    versions = [settings.pop(name) for name in reader.facts.get("version_in", ()) if name in settings]
-    yield ToolRun(entries, settings, *versions)
+    versions = (settings.pop(name) for name in reader.facts.get("version_in", ()) if name in settings)
+    yield ToolRun(entries, settings, next(versions, None))
 
 
 def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
