@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from servelab.recorded.readers.figures import statistic_of
@@ -106,10 +107,7 @@ def records(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
 
 def _heads(rows: Sequence[TableRow], is_saved: bool) -> list[str]:
     """The joined heads of each column, as newer releases write them; in a log an empty one is that of the one before."""
-    heads = [list(row.cells) for row in rows]
-    for row in heads if not is_saved else ():
-        for column in range(1, len(row)):
-            row[column] = row[column] or row[column - 1]
+    heads = [row.cells if is_saved else accumulate(row.cells, lambda above, cell: cell or above) for row in rows]
     joined = (", ".join(filter(None, column)) for column in zip(*heads, strict=True))
     return [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in joined]
 
