@@ -106,7 +106,7 @@ def records(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
 
 
 def _heads(rows: Sequence[TableRow], is_saved: bool) -> list[str]:
-    """The joined heads of each column, as newer releases write them; in a log an empty one is that of the one before."""
+    """The joined heads of each column, as newer releases write them; in a log an empty one repeats the one before."""
     heads = [row.cells if is_saved else accumulate(row.cells, lambda above, cell: cell or above) for row in rows]
     joined = (", ".join(filter(None, column)) for column in zip(*heads, strict=True))
     return [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in joined]
