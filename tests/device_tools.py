@@ -16,12 +16,11 @@ def gpu_key(index: int) -> str:
 def write_nvidia_smi(
     folder: Path,
     gpus: int = 8,
-    topology: str = "",
     name: str = "NVIDIA H100 80GB HBM3",
     instances: dict[int, list[str]] | None = None,
     **settings: str,
 ) -> None:
-    """`nvidia-smi` of a machine with H100s; `topology` is a file in `tests/data/devices`, none by default.
+    """`nvidia-smi` of a machine with H100s.
 
     `instances` are the profiles of the instances of those GPUs that are split; `-L` lists them.
     `settings` replace those of `nvidia_log`.
@@ -33,7 +32,6 @@ def write_nvidia_smi(
         {
             "--query-gpu=*": listed,
             "-L": _gpu_list(gpus, name, instances or {}),
-            "topo": _read(topology),
             "-q -x": nvidia_log(gpus, **settings),
         },
     )
@@ -115,7 +113,7 @@ def nvidia_log(
 """
 
 
-def write_npu_smi(folder: Path, npus: int = 8, topology: str = "") -> None:
+def write_npu_smi(folder: Path, npus: int = 8) -> None:
     """`npu-smi` of a machine with cards of one 910B each."""
     columns = ("NPU ID", "Chip ID", "Chip Logic ID", "Chip Name")
     rows = [columns]
@@ -123,7 +121,7 @@ def write_npu_smi(folder: Path, npus: int = 8, topology: str = "") -> None:
         rows += [(f"{i}", "0", f"{i}", "Ascend 910B3"), (f"{i}", "1", "-", "Mcu")]
     table = "".join(" " * 8 + "".join(f"{cell:<31}" for cell in row).rstrip() + "\n" for row in rows)
     asked = {f"info -t {what}": _read(f"npu-{what}.txt") for what in ("board", "common", "ecc-enable")}
-    _write(folder / "npu-smi", {"info -m": table, "info -t topo": _read(topology), **asked})
+    _write(folder / "npu-smi", {"info -m": table, **asked})
 
 
 def write_scontrol(folder: Path, told: str) -> None:
@@ -132,7 +130,7 @@ def write_scontrol(folder: Path, told: str) -> None:
 
 
 def _read(name: str) -> str:
-    return (DATA / name).read_text(encoding="utf-8") if name else ""
+    return (DATA / name).read_text(encoding="utf-8")
 
 
 def _write(tool: Path, answers: dict[str, str]) -> None:

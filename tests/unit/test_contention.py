@@ -25,7 +25,7 @@ POOL = range(_FIRST, _FIRST + 12)
 @pytest.fixture(autouse=True)
 def machine(tmp_path, monkeypatch):
     """Eight GPUs, and locks of its own."""
-    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-v100.txt")
+    write_nvidia_smi(tmp_path, 8)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "locks"))
     for variable in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):

@@ -79,9 +79,9 @@ def test_what_makes_no_other_place(tools):
         assert placed() == one  # on another GPU
     assert placed(4, machine={"cpus_usable": 48, "memory_bytes": 2**40}) == one
     run = manifest(spec())
-    devices = [PlacedDevice(index="3", key="GPU-3", cpus=None)]
+    devices = [PlacedDevice(index="3", key="GPU-3")]
     batch = Batch(system="slurm", job_id="17", node="node-9")
-    elsewhere = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    elsewhere = DevicePlacement(devices=devices, server_cpus=None, client_cpus=None, batch=batch)
     assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
 
 

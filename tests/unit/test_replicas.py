@@ -12,7 +12,7 @@ from made_study import demo_study
 from servelab.core.errors import ConfigError, Outage
 from servelab.engines.balancers import BALANCERS
 from servelab.machine import allocations
-from servelab.machine.devices import DEVICES, Device, Topology
+from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import Lease
 from servelab.metrics.objective import per_basis
 from servelab.search.deployment import forms
@@ -70,14 +70,13 @@ def test_each_of_several_has_its_part(tmp_path):
 
 def test_devices_are_split_and_never_shared():
     devices = [Device(index=str(n), key=f"gpu{n}", name="gpu") for n in range(4)]
-    pairs = {frozenset((f"gpu{n}", f"gpu{n + 2}")): "NV18" for n in range(2)}
-    lease = Lease(devices, [], DEVICES.get("nvidia"), allocations.current(), Topology(pairs))
-    assert [[device.index for device in part.devices] for part in lease.split(2)] == [["0", "2"], ["1", "3"]]
+    lease = Lease(devices, [], DEVICES.get("nvidia"), allocations.current())
+    assert [[device.index for device in part.devices] for part in lease.split(2)] == [["0", "1"], ["2", "3"]]
 
 
 def test_a_machine_is_split_by_its_cores():
     kind = DEVICES.get("cpu")
-    lease = Lease(kind.find(), [], kind, allocations.current(), Topology())
+    lease = Lease(kind.find(), [], kind, allocations.current())
     whole = os.sched_getaffinity(0)
     parts = lease.split(2) if len(whole) > 1 else []
     assert all(part.cpus for part in parts)

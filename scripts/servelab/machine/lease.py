@@ -31,7 +31,7 @@ from servelab.core.identity import content_id
 from servelab.core.result_lock import holder_text
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Topology
+from servelab.machine.devices import DEVICES, Device, DeviceKind, neighbours
 
 PORTS = range(20000, 22000)
 """Below the ports that Linux gives to outgoing connections (32768 and above), which may be in use at any moment."""
@@ -144,7 +144,6 @@ class PlacedDevice(JsonPart):
 
     index: str = Field(description="Its number in the environment variable that selects devices.")
     key: str = Field(description="Its name for locks, the same for every process of the machine.")
-    cpus: str | None = Field(description="CPUs close to it, such as `0-23,48-71`; null if unknown.")
 
 
 class Batch(JsonPart):
@@ -159,7 +158,6 @@ class DevicePlacement(JsonPart):
     """The devices, and the CPUs beside them."""
 
     devices: list[PlacedDevice] = Field(description="The reserved devices.")
-    ways: dict[str, str] = Field(description="Two devices, such as `0-1` → how they are connected.")
     server_cpus: list[int] | None = Field(description="CPUs that the server was pinned to; null for any.")
     client_cpus: list[int] | None = Field(description="CPUs reserved for load clients; null for any.")
     batch: Batch
@@ -189,7 +187,6 @@ class Lease:
     locks: list[socket.socket]
     kind: DeviceKind
     allocation: Allocation
-    topology: Topology
     client_cpus: frozenset[int] = frozenset()
     """CPUs reserved for load clients if the devices are CPUs; empty means any."""
 
@@ -209,16 +206,16 @@ class Lease:
         return frozenset(cpu for device in self.devices for cpu in device.cpus)
 
     def part(self, count: int) -> Lease:
-        """The `count` closest of the devices; they stay reserved as long as the whole lease."""
-        return replace(self, devices=_closest(self.devices, count, self.topology))
+        """`count` of the devices, next to each other; they stay reserved as long as the whole lease."""
+        return replace(self, devices=neighbours(self.devices, count))
 
     def split(self, parts: int) -> list[Lease]:
-        """So many parts with devices of their own, the closest together; a device that is the machine by its cores."""
+        """So many parts with devices of their own, neighbours together; a device that is the machine by its cores."""
         if len(self.devices) == 1 and parts > 1:
             return [replace(self, devices=[part]) for part in self.kind.divided(self.devices[0], parts)]
         left, found = self.devices, []
         for _ in range(parts):
-            chosen = _closest(left, len(self.devices) // parts, self.topology)
+            chosen = neighbours(left, len(self.devices) // parts)
             found.append(replace(self, devices=chosen))
             left = [device for device in left if device not in chosen]
         return found
@@ -230,18 +227,8 @@ class Lease:
 
     def placement(self) -> DevicePlacement:
         """The chosen devices of this machine."""
-        index_of = {device.key: device.index for device in self.devices}
-        ways = {
-            "-".join(sorted((index_of[key] for key in pair), key=_natural)): word
-            for pair, word in self.topology.ways.items()
-            if pair <= index_of.keys()
-        }
         return DevicePlacement(
-            devices=[
-                PlacedDevice(index=device.index, key=device.key, cpus=self.topology.cpus.get(device.key))
-                for device in self.devices
-            ],
-            ways=dict(sorted(ways.items())),
+            devices=[PlacedDevice(index=device.index, key=device.key) for device in self.devices],
             server_cpus=sorted(self.cpus) or None,
             client_cpus=sorted(self.client_cpus) or None,
             batch=Batch(system=self.allocation.name, job_id=self.allocation.job_id(), node=self.allocation.node()),
@@ -256,7 +243,7 @@ def _any(devices: Sequence[Device], giver: str) -> list[Device]:
 def lease(
     kind_name: str, count: int, among: Callable[[Sequence[Device], str], Sequence[Device]] = _any
 ) -> Iterator[Lease]:
-    """Reserves `count` devices of a kind, and waits as long as it takes; the closest ones of those that are free.
+    """Reserves `count` devices of a kind, and waits as long as it takes; neighbours among those that are free.
 
     `among` chooses the devices that may be used from those of `giver`, before any wait, and may raise `ConfigError`.
     It never waits for closer devices. One run at a time collects devices of a kind. So two runs never each hold half of
@@ -267,13 +254,12 @@ def lease(
     found = among(allocation.given(kind, kind.find()), allocation.giver())
     if len(found) < count:
         raise Outage(f"this run needs {count} {kind_name} device(s), {allocation.giver()} has {len(found)} for it")
-    topology = kind.topology(found)
     held: dict[str, socket.socket] = {}
     try:
         with _turn(f"{found[0].within or kind_name}.turn"):
-            devices = _collect(found, count, topology, held)
+            devices = _collect(found, count, held)
         locks = [held[device.key] for device in devices]
-        yield Lease(kind.described(devices), locks, kind, allocation, topology, _other_cpus(found))
+        yield Lease(kind.described(devices), locks, kind, allocation, _other_cpus(found))
     finally:
         for lock in held.values():
             lock.close()
@@ -292,7 +278,7 @@ def _turn(name: str) -> Iterator[None]:
         yield
 
 
-def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict[str, socket.socket]) -> list[Device]:
+def _collect(found: Sequence[Device], count: int, held: dict[str, socket.socket]) -> list[Device]:
     """Locks devices as they become free until there are enough; adds their locks to `held`, by device key."""
     reported = False
     while True:
@@ -301,7 +287,7 @@ def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict
                 held[device.key] = lock
         free = [device for device in found if device.key in held]
         if len(free) >= count:
-            chosen = _closest(free, count, topology)
+            chosen = neighbours(free, count)
             for device in free:
                 if device not in chosen:
                     held.pop(device.key).close()
@@ -311,11 +297,6 @@ def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict
             missing = [name for d in found if d not in free for name in (_lock_name(d), d.within) if name]
             _print(f"waiting for {count - len(free)} of {count} device(s): other runs use them{_who(missing)}")
         _pause()
-
-
-def _closest(devices: Sequence[Device], count: int, topology: Topology) -> list[Device]:
-    chosen = topology.choose([device.key for device in devices], count)
-    return [device for device in devices if device.key in chosen]
 
 
 def _lock_name(device: Device) -> str:
@@ -330,10 +311,6 @@ def _other_cpus(found: Sequence[Device]) -> frozenset[int]:
     """The usable CPUs that belong to no device, if devices are CPUs."""
     cpus = {cpu for device in found for cpu in device.cpus}
     return frozenset(os.sched_getaffinity(0) - cpus) if cpus else frozenset()
-
-
-def _natural(index: str) -> tuple[int, str]:
-    return (int(index) if index.isdigit() else 0, index)
 
 
 def _who(names: Sequence[str]) -> str:

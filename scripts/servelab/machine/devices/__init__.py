@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, takewhile
-from math import comb
 from pathlib import Path
 
 from pydantic import Field
@@ -21,103 +19,11 @@ from servelab.core.errors import Outage
 from servelab.core.files import JsonPart
 from servelab.core.registry import Registry
 
-_WAYS = {
-    "SIO": 0,  # two dies of one chip
-    "HCCS": 40,
-    "UB": 40,
-    "HCCS_SW": 45,  # through a switch
-    "PIX": 50,  # one PCIe switch
-    "PXB": 60,  # several
-    "PHB": 70,  # the CPU's PCIe host bridge
-    "NODE": 80,  # several host bridges of one NUMA node
-    "SYS": 90,  # between NUMA nodes
-    "SOC": 90,  # its name in old releases
-}
-"""Distance of a connection, the shortest first. NVLink is 40 minus its number of links: more links are closer."""
-_UNKNOWN = 100
-_MOST_TRIED = comb(16, 8)
-_NVLINKS = re.compile(r"NV(\d{1,2})")
-_WORD = re.compile(r"NV\d{1,2}|[A-Z][A-Z_]*")
-_LABEL = re.compile(r"(GPU|NPU|Phy-ID)\d+")
-_CPUS = re.compile(r"\d{1,5}([-,]\d{1,5})+")
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_NODES = Path("/sys/devices/system/node")
-
-
-@dataclass(frozen=True)
-class Topology:
-    """Connections between devices, by device key; empty if the tool reports none."""
-
-    ways: Mapping[frozenset[str], str] = field(default_factory=dict)
-    """Two devices → the tool's word for their connection, such as `NV18`, `HCCS`, `PIX`, `SYS`."""
-    cpus: Mapping[str, str] = field(default_factory=dict)
-    """A device → its nearest CPUs, as `0-23,48-71`."""
-
-    def distance(self, one: str, other: str) -> int:
-        """Distance of two devices, without unit: that of their connection, plus 1 if their nearest CPUs differ."""
-        word = self.ways.get(frozenset((one, other)), "")
-        links = _NVLINKS.fullmatch(word)
-        way = 40 - int(links.group(1)) if links else _WAYS.get(word, _UNKNOWN)
-        return way + (self.cpus.get(one) != self.cpus.get(other))
-
-    def choose(self, free: Sequence[str], count: int) -> list[str]:
-        """The `count` free devices that are closest to each other, in the order of `free`.
-
-        Sets are compared by their largest distance, then by the sum of distances. Among equal sets it takes the one
-        farthest from the remaining devices, so that close devices stay together for the next run, then the first in
-        order. If there are too many sets to try (cores of a large processor), it tries those that are next to each
-        other in the list.
-        """
-        far = [[self.distance(one, other) for other in free] for one in free]
-        tried: Iterable[Sequence[int]] = combinations(range(len(free)), count)
-        if comb(len(free), count) > _MOST_TRIED:
-            tried = [range(first, first + count) for first in range(len(free) - count + 1)]
-        return [free[index] for index in min(tried, key=lambda chosen: _rank(far, chosen))]
-
-
-def _rank(far: Sequence[Sequence[int]], chosen: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
-    inside = [far[one][other] for one in chosen for other in chosen if other < one]
-    others = set(range(len(far))).difference(chosen)
-    left = [far[one][other] for one in chosen for other in others]
-    return max(inside, default=0), sum(inside), -sum(left), tuple(chosen)
-
-
-def parse_matrix(text: str, key_of: Mapping[str, str]) -> Topology:
-    """The topology that a vendor's tool prints; `key_of` maps its labels, such as `GPU0`, to device keys.
-
-    The header has a column for each device, then other columns. A row has the device's label, a cell for each column,
-    and after these its nearest CPUs. Lines of another form are ignored.
-    """
-    columns: list[str] = []
-    ways: dict[frozenset[str], str] = {}
-    cpus: dict[str, str] = {}
-    for words in (_ESCAPES.sub("", line).split() for line in text.splitlines()):
-        if not words or not _LABEL.fullmatch(words[0]):
-            continue
-        if not columns:
-            columns = list(takewhile(_LABEL.fullmatch, words))
-            continue
-        row, cells, behind = words[0], words[1 : 1 + len(columns)], words[1 + len(columns) :]
-        if row not in key_of:
-            continue
-        for column, cell in zip(columns, cells, strict=False):
-            if column in key_of and column != row and _WORD.fullmatch(cell):
-                ways.setdefault(frozenset((key_of[row], key_of[column])), cell)
-        if near := next(filter(_CPUS.fullmatch, behind), None):
-            cpus[key_of[row]] = near
-    return Topology(ways, cpus)
-
 
 def numbers(ranges: str) -> list[int]:
     """The numbers in `0-2,7`; parts of another form are ignored."""
     found = re.findall(r"(?<![\w-])(\d{1,5})(?:-(\d{1,5}))?(?![\w-])", ranges)
     return [number for low, high in found for number in range(int(low), int(high or low) + 1)]
-
-
-def numa_nodes(nodes: Path = _NODES) -> dict[int, str]:
-    """NUMA node → its CPUs, as the kernel lists them; empty if it lists none."""
-    lists = sorted(nodes.glob("node[0-9]*/cpulist"))
-    return {int(path.parent.name.removeprefix("node")): path.read_text(encoding="ascii").strip() for path in lists}
 
 
 _NONE = ("-1", "NoDevFiles")
@@ -159,8 +65,6 @@ class Device:
     name: str
     driver: str | None = None
     memory_bytes: int | None = None
-    label: str = ""
-    """Its name in the topology that the vendor's tool prints."""
     cpus: tuple[int, ...] = ()
     """Its CPUs, if the device consists of CPUs."""
     within: str | None = None
@@ -169,6 +73,30 @@ class Device:
     """None if they were not read, or are not known."""
     is_seen: bool = True
     """Whether its name was read; one that is not seen from here is what the study says."""
+
+    @property
+    def number(self) -> int:
+        """Its number on the machine; an instance of a GPU has the GPU's."""
+        return int(self.index.partition(":")[0])
+
+
+def neighbours(free: Sequence[Device], count: int) -> list[Device]:
+    """So many of the free devices, those that are next to each other by their numbers.
+
+    Numbers follow the bus: an aligned pair, four or eight of them shares its fastest connection and a NUMA node. The
+    smallest such block counts, then the nearest numbers, then the block in which the fewest other devices are free, so
+    that whole blocks stay together for the next run.
+    """
+
+    def rank(chosen: Sequence[Device]) -> tuple[int, int, int]:
+        first, last = chosen[0].number, chosen[-1].number
+        level = (first ^ last).bit_length()
+        beside = sum((first ^ other.number).bit_length() <= level + 1 for other in free)
+        return level, last - first, beside
+
+    ordered = sorted(free, key=lambda device: device.number)
+    chosen = min((ordered[at : at + count] for at in range(len(ordered) - count + 1)), key=rank)
+    return [device for device in free if device in chosen]
 
 
 @dataclass(frozen=True)
@@ -213,10 +141,6 @@ class DeviceKind(ABC):
         """The same devices with their settings, as far as the vendor's tool reports them; this may take seconds."""
         return list(devices)
 
-    def topology(self, devices: Sequence[Device]) -> Topology:
-        """How these devices are connected; empty if that is unknown, and the devices can still be used."""
-        return Topology()
-
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Environment variables that make an engine use these devices and no others."""
         return {}
@@ -241,14 +165,6 @@ def answer(command: Sequence[str]) -> str:
         return ask(command)
     except Outage:
         return ""
-
-
-def asked_topology(command: Sequence[str], devices: Sequence[Device]) -> Topology:
-    """The topology that the vendor's tool prints; empty if it prints none, as in old releases and virtual machines."""
-    try:
-        return parse_matrix(ask(command), {device.label: device.key for device in devices})
-    except Outage:
-        return Topology()
 
 
 def named(devices: Sequence[Device], value: str, source: str) -> list[Device]:

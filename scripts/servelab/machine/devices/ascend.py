@@ -15,10 +15,8 @@ from servelab.machine.devices import (
     DeviceKind,
     DeviceSettings,
     Passthrough,
-    Topology,
     answer,
     ask,
-    asked_topology,
     number_or_none,
     value_or_none,
 )
@@ -69,10 +67,6 @@ class Ascend(DeviceKind):
             found.append(replace(device, driver=driver, settings=settings))
         return found
 
-    def topology(self, devices: Sequence[Device]) -> Topology:
-        """See `DeviceKind.topology`."""
-        return asked_topology(["npu-smi", "info", "-t", "topo"], devices)
-
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """See `DeviceKind.environment`."""
         return {self.variable: ",".join(device.index for device in devices)}
@@ -91,8 +85,7 @@ class Ascend(DeviceKind):
 def parse(text: str) -> list[Device]:
     """Devices from the tool's mapping table; a chip without a logic id is the board's controller and left out.
 
-    The table of Ascend 950 has no column for the logic id: there it equals the NPU's number. If the table has physical
-    chip numbers, the topology uses these as labels.
+    The table of Ascend 950 has no column for the logic id: there it equals the NPU's number.
     """
     rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.strip()]
     header = next((row for row in rows if "NPU ID" in row and "Chip Name" in row), [])
@@ -102,8 +95,7 @@ def parse(text: str) -> list[Device]:
         npu_id, chip_id, name = (chip.get(column, "") for column in ("NPU ID", "Chip ID", "Chip Name"))
         logic_id = chip.get("Chip Logic ID", npu_id)
         if name != "Mcu" and all(re.fullmatch(r"[0-9]{1,5}", number) for number in (npu_id, chip_id, logic_id)):
-            label = f"Phy-ID{chip['Chip Phy-ID']}" if "Chip Phy-ID" in chip else f"NPU{npu_id}"
-            devices.append(Device(logic_id, key=device_key(npu_id, chip_id), name=name, label=label))
+            devices.append(Device(logic_id, key=device_key(npu_id, chip_id), name=name))
     return devices
 
 

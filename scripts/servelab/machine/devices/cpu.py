@@ -16,7 +16,7 @@ import psutil
 
 from servelab.core.errors import Outage
 from servelab.machine.cpu import cpu_model
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, Topology, numa_nodes, numbers
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, numbers
 
 KEY = "cpu"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -67,11 +67,6 @@ class CpuCores(Cpu):
         kept = -(-len(cores) // _CORES_OF_ONE_FOR_CLIENTS) if len(cores) > 1 else 0
         name = cpu_model()
         return [Device(str(c[0]), key=f"core-{c[0]}", name=name, cpus=c, within=KEY) for c in cores[kept:]]
-
-    def topology(self, devices: Sequence[Device]) -> Topology:
-        """See `DeviceKind.topology`: cores of one NUMA node are neighbours."""
-        nodes = {cpu: cpus for cpus in numa_nodes().values() for cpu in numbers(cpus)}
-        return Topology(cpus={device.key: nodes[device.cpus[0]] for device in devices if device.cpus[0] in nodes})
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""

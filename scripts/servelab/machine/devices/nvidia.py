@@ -13,10 +13,8 @@ from servelab.machine.devices import (
     DeviceKind,
     DeviceSettings,
     Passthrough,
-    Topology,
     answer,
     ask,
-    asked_topology,
     number_or_none,
     value_or_none,
 )
@@ -57,10 +55,6 @@ class Nvidia(DeviceKind):
         settings = parse_settings(answer(["nvidia-smi", "-q", "-x"]))
         return [replace(device, settings=settings.get(device.within or device.key)) for device in devices]
 
-    def topology(self, devices: Sequence[Device]) -> Topology:
-        """See `DeviceKind.topology`."""
-        return asked_topology(["nvidia-smi", "topo", "-m"], devices)
-
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """See `DeviceKind.environment`; CUDA's numbers equal those of `nvidia-smi` only in bus order.
 
@@ -92,8 +86,7 @@ def parse(text: str) -> list[Device]:
         if found := _LINE.fullmatch(line.strip()):
             index, uuid, name, driver, memory_mib = (field.strip() for field in found.groups())
             memory = int(memory_mib) << 20 if re.fullmatch(r"[0-9]{1,9}", memory_mib) else None
-            label = f"GPU{index}"
-            devices.append(Device(index, key=uuid, name=name, driver=driver, memory_bytes=memory, label=label))
+            devices.append(Device(index, key=uuid, name=name, driver=driver, memory_bytes=memory))
     return devices
 
 
@@ -113,7 +106,7 @@ def parse_instances(text: str, gpus: Sequence[Device]) -> dict[str, list[Device]
             profile, number, uuid = instance.groups()
             name = f"{gpu.name} MIG {profile}"
             index = f"{gpu.index}:{number}"
-            part = Device(index, key=uuid, name=name, driver=gpu.driver, label=f"GPU{index}", within=gpu.key)
+            part = Device(index, key=uuid, name=name, driver=gpu.driver, within=gpu.key)
             found.setdefault(gpu.key, []).append(part)
     return found
 
