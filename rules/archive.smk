@@ -18,7 +18,7 @@ rule archive_study:
     threads: workflow.cores or 1
     params:
         workflow=lambda wildcards: workflow_id(),
-        sign=PLACEMENTS.sign_json,
+        sign=CONFIG.sign.model_dump_json() if CONFIG.sign else "",
         files=rule_files,
     shell:
         call("archive.archive_study", "sign", log=SHOWN)

@@ -4,6 +4,7 @@ Included last, when all rules are defined.
 """
 
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from servelab.core.ssh_signature import check_key
 from servelab.workflow.coordination import (
     ProgressHandler,
     cancel_left_jobs,
@@ -22,7 +23,8 @@ RemoteExecutor.next_seconds_between_status_checks = property(
 onstart:
     hang_up_as_terminated()
     try:
-        PLACEMENTS.check_key()
+        if CONFIG.sign:
+            check_key(CONFIG.sign)
         PLACEMENTS.check_nodes(STUDIES.live)
         if workflow.local_exec and not workflow.dag_settings.targets:
             STUDIES.check_accelerators(UNMEASURED)

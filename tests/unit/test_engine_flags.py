@@ -102,12 +102,6 @@ def test_arguments_stand_before_options_and_cannot_hide_one():
         engine.flags({"max_num_seqs": 4}, {"max-num-seqs": 8})
 
 
-def test_values_can_be_joined_to_their_flags():
-    options = {"tensor_parallel_size": 2, "max_num_seqs": 4, "enforce_eager": True}
-    joined = ENGINES.get("vllm").flags(options, {"y": -1, "z": None, "--xx=b": None}, joined=True)
-    assert joined == ["--y=-1", "--z", "--xx=b", "-tp", "2", "--max-num-seqs=4", "--enforce-eager"]
-
-
 def test_drafted_tokens_need_a_way_to_draft_them():
     flags = ENGINES.get("vllm").flags
     assert json.loads(flags({"speculative_decoding": "ngram"}, {})[1]) == {"method": "ngram"}

@@ -36,8 +36,9 @@ def recorded(study):
 
 
 def tokens(command, names=()):
-    """A command's tokens; other names of the model become its first."""
-    return tuple(names[0] if token in names else token for token in shlex.split(command))
+    """A command's tokens, `--flag=value` as two of them; other names of the model become its first."""
+    split = [part for token in shlex.split(command) for part in (token.split("=", 1) if token[:2] == "--" else [token])]
+    return tuple(names[0] if token in names else token for token in split)
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -241,17 +241,6 @@ def is_off(flag: str) -> bool:
     return flag.lstrip("-").startswith(("no-", "disable-"))
 
 
-def joined_flags(flags: list[str]) -> list[str]:
-    """Each long flag with the value that follows it."""
-    parts: list[str] = []
-    for part in flags:
-        if parts and parts[-1].startswith("--") and "=" not in parts[-1] and not part.startswith("--"):
-            parts[-1] += f"={part}"
-        else:
-            parts.append(part)
-    return parts
-
-
 def flag(*names: str) -> FlagsOf:
     """An option whose value is passed with each of these flags."""
     return lambda value, options: [part for name in names for part in (name, str(value))]

@@ -206,7 +206,6 @@ def _made(project: Project, variant: Variant, starts: StartsOfCandidate) -> Plan
             options,
             arguments,
             configuration.environment_variables,
-            joined=entry.joined_values,
             nodes=hardware.nodes,
         )
         # raises ConfigError for what the engine cannot serve

@@ -14,7 +14,6 @@ from pydantic import Field
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, Strict, VariableName
-from servelab.core.ssh_signature import SigningKey
 from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
 from servelab.study.workload_loads import NAME
@@ -94,9 +93,6 @@ class Site(Strict):
         description="Variables of the shell that every server and load client gets, in containers too, such as a "
         "module's `LD_LIBRARY_PATH`. They must be set wherever runs are measured. Each run's manifest has the values. "
         "What changes the speed belongs into a study's `environment_variables`, which are part of a run's identity.",
-    )
-    sign: SigningKey | None = Field(
-        None, description="Default: nothing is signed, unless `config/config.yaml` names a key (archive.md)."
     )
 
     @property

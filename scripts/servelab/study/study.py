@@ -153,11 +153,6 @@ class StudyEngine(Strict):
         description="File that describes its environment: a lock, or the file its runtime needs (docs/engines.md). "
         "Default: `envs/<engine>.lock.txt`; none is needed for a server that already runs.",
     )
-    joined_values: bool = Field(
-        False,
-        description="Write commands with `--flag=value` instead of `--flag value`. Both mean the same, so it is not "
-        "part of a run's identity.",
-    )
 
 
 class Objective(Strict):

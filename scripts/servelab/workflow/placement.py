@@ -10,7 +10,6 @@ from typing import Any
 from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
-from servelab.core.ssh_signature import check_key
 from servelab.machine.devices import DEVICES
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
@@ -40,20 +39,16 @@ class Placements:
     ) -> None:
         self._workflow, self._jobs = workflow, jobs
         self._hardware = studies.hardware()
-        self.site: Site | None = None
         self._cluster: Site | None = None
         """The site; None on one machine."""
         self.site_file = file_of_site(config.site, config.site_file)
         self.variables: dict[str, str] = {}
         """Environment variables that measuring jobs need."""
         if config.site:
-            self.site = site = load_site(self.site_file, self._hardware)
+            site = load_site(self.site_file, self._hardware)
             self._cluster = site if site.is_cluster else None
             if site.pass_variables:
                 self.variables = {PASS_VARIABLES: ",".join(site.pass_variables)}
-        self.sign = config.sign or (self.site.sign if self.site else None)
-        """The key that signs; None if nothing is signed."""
-        self.sign_json = self.sign.model_dump_json() if self.sign else ""
         # read again when there are more plans, as more was measured then
         self._retries = Retries(Path())
         self._past_times = cache(lambda plans: PastTimes(runs))
@@ -63,11 +58,6 @@ class Placements:
         plugin = self._workflow.executor_plugin
         if self._cluster and plugin is not None and plugin.name == "slurm":
             watch_slurm(self._cluster, self.site_file, self._hardware, Path(), warn)
-
-    def check_key(self) -> None:
-        """`ConfigError` if the key cannot sign."""
-        if self.sign:
-            check_key(self.sign)
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""

@@ -57,7 +57,7 @@ class WorkflowConfig(Strict):
     runs_from: Annotated[list[str], BeforeValidator(_listed)] = Field(
         [], description="Results folders in which missing runs are looked for before they are measured."
     )
-    sign: SigningKey | None = Field(None, description="Key that signs; default: the site's.")
+    sign: SigningKey | None = Field(None, description="Key that signs; default: none.")
 
 
 def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:

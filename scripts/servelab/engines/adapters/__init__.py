@@ -42,7 +42,6 @@ from servelab.engines.options import (
     bare,
     check_option_names,
     is_off,
-    joined_flags,
     refused_arguments,
     refused_variables,
     rendered,
@@ -335,8 +334,8 @@ class Engine(ABC):
         taken = {name: option for name, option in self.variables_of_options.items() if options.get(option) is not None}
         return refused_variables((*self.owned, *ALL_ENGINES, ours), taken, variables)
 
-    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
-        """Flags of arguments and options, `--flag=value` if `joined`; `ConfigError` for a refused argument."""
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
+        """Flags of arguments and options; `ConfigError` for a refused argument."""
         self.check_options(options)
         self.check_arguments(options, arguments)
         parts = [
@@ -345,7 +344,7 @@ class Engine(ABC):
             if options.get(name) is not None
         ]
         given = [rendered(name, value) for name, value in arguments.items()]
-        return [part for flags in [*given, *parts] for part in (joined_flags(flags) if joined else flags)]
+        return [part for flags in [*given, *parts] for part in flags]
 
     def display_command(
         self,
@@ -354,13 +353,12 @@ class Engine(ABC):
         arguments: Mapping[str, ArgumentValue],
         environment_variables: Mapping[str, str],
         *,
-        joined: bool = False,
         nodes: int = 1,
     ) -> str:
         """Serving command for display, without host and port; on several nodes with RANK and ADDRESS to fill in."""
         variables = {**self._option_variables(options), **environment_variables}
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)
+        command = self.display_base(model_id) + self.flags(options, arguments)
         if nodes > 1:
             command = self.display_nodes(command, nodes)
         return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])

@@ -130,7 +130,7 @@ class Mindie(Engine):
         """The published notation; the real program is `mindieservice_daemon` with these settings in `config.json`."""
         return ["mindie", "serve", model_id]
 
-    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """See `Engine.flags`; displayed as `Section.key=value`."""
         self.check_options(options)
         _chosen(options, arguments)

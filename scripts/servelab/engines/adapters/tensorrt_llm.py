@@ -81,14 +81,14 @@ class TensorrtLlm(Engine):
         settings = _settings(serve.options, serve.arguments)
         return {_SETTINGS_FILE: json.dumps(settings, indent=2) + "\n"} if settings else {}
 
-    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """See `Engine.flags`; without what is in the settings file."""
         self.check_options(options)
         self.check_arguments(options, arguments)
         _settings(options, arguments)
         own = {name: value for name, value in options.items() if name not in OPTION_SETTINGS}
         flags = {name: value for name, value in arguments.items() if not name.startswith(_SETTING)}
-        return super().flags(own, flags, joined=joined)
+        return super().flags(own, flags)
 
     def display_file(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """See `Engine.display_file`; in the form that bash accepts."""
