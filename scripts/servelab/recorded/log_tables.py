@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
 from servelab.results.checks.bandwidth import Decoding, judge_device
 from servelab.results.checks.server import judge
-from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
+from servelab.results.parse import HEADLINE, WITH_INTERVAL, candidate_columns, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
 from servelab.results.physical_limit import PhysicalLimit, RoundServed, Serving, decode_step, limit_of, serving
 from servelab.study.recorded.commands import read_command
@@ -140,22 +139,7 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
     logs = Logs(study, folder)
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     for position, planned in enumerate(plan.candidates):
-        configuration = planned.configuration
-        of_candidate = {
-            "study": plan.study,
-            "stage": plan.stage,
-            "position": position,
-            "candidate": planned.candidate,
-            "is_incumbent": planned.is_incumbent,
-            "engine": configuration.engine,
-            "engine_version": study.engines[configuration.engine].version,
-            "model_variant": configuration.model,
-            "changes": json.dumps(planned.changes, sort_keys=True),
-            "accelerators": configuration.accelerators,
-            "accelerators_per_node": study.hardware.per_node,
-            "objective": study.objective.metric,
-            "objective_per": study.objective.metric_and_basis[1],
-        }
+        of_candidate = candidate_columns(study, plan, position)
         for planned_run in planned.runs:
             run = Run(study, logs, planned.reference, planned_run.workload)
             parsed = _parse_run(run) if run.blocks else {}

@@ -20,6 +20,8 @@ from servelab.results.checks import disturbance, place_columns, verdict
 from servelab.results.physical_limit import LIMIT_COLUMNS
 from servelab.results.run_records import Figures, parse_run, read_run
 from servelab.study.plan import Plan, PlannedRun
+from servelab.study.recorded.plan import RecordedPlan
+from servelab.study.recorded.study import RecordedStudy
 from servelab.study.study import Study
 
 HEADLINE = {
@@ -243,28 +245,34 @@ TABLES = {
 Rows = list[dict[str, Any]]
 
 
+def candidate_columns(study: Study | RecordedStudy, plan: Plan | RecordedPlan, position: int) -> dict[str, Any]:
+    """The columns of schemas.STAGE_TABLE that a candidate has before it runs."""
+    candidate = plan.candidates[position]
+    return {
+        "study": plan.study,
+        "stage": plan.stage,
+        "position": position,
+        "candidate": candidate.candidate,
+        "is_incumbent": candidate.is_incumbent,
+        "engine": candidate.configuration.engine,
+        "engine_version": study.engines[candidate.configuration.engine].version,
+        "model_variant": candidate.configuration.model,
+        "changes": json.dumps(candidate.changes, sort_keys=True),
+        "command": candidate.command,
+        "accelerators": candidate.configuration.accelerators,
+        "accelerators_per_node": study.hardware.per_node,
+        "objective": study.objective.metric,
+        "objective_per": study.objective.metric_and_basis[1],
+    }
+
+
 def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Table]:
     """The `TABLES` of a plan whose runs are all measured; `ServelabError` names a broken or missing run folder."""
     rows: dict[str, Rows] = {name: [] for name in TABLES}
     answered = compare_answers(study, plan, runs_folder)
     rows["answers"] = answered.rows
     for position, candidate in enumerate(plan.candidates):
-        row = {
-            "study": plan.study,
-            "stage": plan.stage,
-            "position": position,
-            "candidate": candidate.candidate,
-            "is_incumbent": candidate.is_incumbent,
-            "engine": candidate.configuration.engine,
-            "engine_version": study.engines[candidate.configuration.engine].version,
-            "model_variant": candidate.configuration.model,
-            "changes": json.dumps(candidate.changes, sort_keys=True),
-            "command": candidate.command,
-            "accelerators": candidate.configuration.accelerators,
-            "accelerators_per_node": study.hardware.per_node,
-            "objective": study.objective.metric,
-            "objective_per": study.objective.metric_and_basis[1],
-        }
+        row = candidate_columns(study, plan, position)
         if candidate.refused is not None:
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused"}
             rows["table"].append({**row, **refusal, **NO_START, "message": candidate.refused})

@@ -70,9 +70,9 @@ def _points(row: Row) -> float | None:
 def _findings(evidence: AuditEvidence) -> Iterator[tuple[str, str, Row]]:
     study = evidence.study
     for claim in study.claims:
-        for name, (kinds, look) in CLAIM_RULES.items():
-            if claim.kind in kinds:
-                yield from (("publication", name, found) for found in look(claim, evidence))
+        for look in CLAIM_RULES[claim.kind]:
+            name = look.__name__[1:].replace("pair", claim.kind)
+            yield from (("publication", name, found) for found in look(claim, evidence))
     for reference, candidate in study.candidates.items():
         for workload in dict.fromkeys([*candidate.logs, *candidate.commands, study.objective.on]):
             run = Run(study, evidence.logs, reference, workload)

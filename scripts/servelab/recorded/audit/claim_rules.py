@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import chain
+from itertools import product
 from typing import Any
 
 from servelab.core.errors import ConfigError
@@ -20,9 +20,7 @@ from servelab.recorded.audit.findings import (
     plain,
     served_alike,
     unsound_rates,
-    verdict_of,
 )
-from servelab.recorded.logs import Logs
 from servelab.recorded.readers.figures import ValueRange
 from servelab.study.recorded import published_claims as claims
 from servelab.study.recorded.commands import read_command, same_command
@@ -54,7 +52,7 @@ def _figure(claim: claims.FigureClaim, evidence: AuditEvidence) -> Iterator[Row]
         found["published"] += f" ×{claim.times}"
         found["verdict"] = found["verdict"] if claim.times == deployments else "contradicted"
     elif found["verdict"] == "contradicted":
-        found["cause"] = next(chain(_other_rows(claim, evidence), _other_pages(claim, evidence)), None)
+        found["cause"] = next(_elsewhere(claim, evidence), None)
     yield _by_honest_rates(found, evidence, [claim.candidate], lambda rates: _text(claim, rates[claim.candidate]))
 
 
@@ -98,21 +96,22 @@ def _order(claim: claims.OrderClaim, evidence: AuditEvidence) -> Iterator[Row]:
     """`A > B` is the order of the figures of the candidates' logs."""
     words, published = f"Best {metric_label(claim.metric)} first, {claim.workload}", " > ".join(claim.candidates)
     figures = {name: evidence.logs.quantity(name, claim.workload, claim.metric) for name in claim.candidates}
-    values = {name: quantity.value for name, quantity in figures.items() if quantity is not None}
+    values = {name: quantity for name, quantity in figures.items() if quantity is not None}
     if len(values) < len(claim.candidates):
         yield _row(claim, words, "unproven", "a log lacks the figure", published=published)
         return
+
     higher = bool(METRICS.get(claim.metric).higher_is_better)
-    order = sorted(values, key=values.__getitem__, reverse=higher)
-    is_so = [values[name] for name in claim.candidates] == [values[name] for name in order]
-    reason = ", ".join(f"{name} {plain(value)}" for name, value in values.items())
-    found = _compared(claim, words, published, published if is_so else " > ".join(order), reason)
 
-    def by_rates(rates: Mapping[str, ValueRange]) -> Row:
-        order = sorted(rates, key=lambda name: rates[name].value, reverse=higher)
-        return {"recomputed": " > ".join(order), "recomputed_value": None}
+    def best_first(of: Mapping[str, ValueRange]) -> str:
+        return " > ".join(sorted(of, key=lambda name: of[name].value, reverse=higher))
 
-    yield _by_honest_rates(found, evidence, claim.candidates, by_rates)
+    best = best_first(values)
+    is_so = [values[name].value for name in claim.candidates] == [values[name].value for name in best.split(" > ")]
+    reason = ", ".join(f"{name} {plain(each.value)}" for name, each in values.items())
+    found = _compared(claim, words, published, published if is_so else best, reason)
+    recompute = lambda rates: {"recomputed": best_first(rates), "recomputed_value": None}  # noqa: E731
+    yield _by_honest_rates(found, evidence, claim.candidates, recompute)
 
 
 def _cause(claim: claims.OrderClaim, evidence: AuditEvidence) -> Iterator[Row]:
@@ -124,7 +123,7 @@ def _cause(claim: claims.OrderClaim, evidence: AuditEvidence) -> Iterator[Row]:
     words, names = f"{claim.because} makes {claim.candidates[0]} better", ", ".join(have)
     reason = f"{claim.because} is in the command of {names or 'none of them'}"
     found = _compared(claim, words, claim.because, names or "in no command", reason)
-    yield found | {"verdict": verdict_of(have == claim.candidates[:1])}
+    yield found | {"verdict": "confirmed" if have == claim.candidates[:1] else "contradicted"}
 
 
 def _chosen(claim: claims.ChosenClaim, evidence: AuditEvidence) -> Iterator[Row]:
@@ -142,7 +141,7 @@ def _recommended(claim: claims.RecommendedClaim, evidence: AuditEvidence) -> Ite
     reason = f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}"
     found = _compared(claim, "Recommended command", claim.command, evidence.recommended, reason)
     cause = None if same or any(ran) else "recommended command never ran"
-    yield found | {"verdict": verdict_of(same), "cause": cause}
+    yield found | {"verdict": "confirmed" if same else "contradicted", "cause": cause}
 
 
 def _accelerators(claim: claims.AcceleratorsClaim, evidence: AuditEvidence) -> Iterator[Row]:
@@ -161,7 +160,7 @@ def _like_with_like(claim: _Pair | claims.OrderClaim, evidence: AuditEvidence) -
         yield from served_alike(evidence.logs, name, last, claim.workload)
 
 
-def _row(claim: claims.Claim, words: str, verdict: Verdict, reason: str, **found: Any) -> Row:
+def _row(claim: claims.Claim, words: str, verdict: Verdict | bool, reason: str, **found: Any) -> Row:
     """A finding on a claim, with what the claim states itself."""
     names = ("candidate", "against", "workload", "metric", "statistic", "basis", "where", "line")
     stated = {name: getattr(claim, name) for name in names if hasattr(claim, name)}
@@ -170,7 +169,7 @@ def _row(claim: claims.Claim, words: str, verdict: Verdict, reason: str, **found
 
 def _compared(claim: claims.Claim, words: str, published: str, recomputed: str, reason: str) -> Row:
     """A finding on a claim that is true if both are equal."""
-    return _row(claim, words, verdict_of(published == recomputed), reason, published=published, recomputed=recomputed)
+    return _row(claim, words, published == recomputed, reason, published=published, recomputed=recomputed)
 
 
 def _stated(claim: _Number, words: str, computed: ValueRange, reason: str) -> Row:
@@ -252,67 +251,59 @@ def _by_honest_rates(
     return found | {"verdict": _UNSOUND, "reason": f"{found['reason']}; tokens / duration: {of}"} | recompute(rates)
 
 
-def _other_rows(claim: claims.FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
-    """Logs of the study that have a contradicted figure."""
-    for workload in dict.fromkeys((claim.workload, *evidence.study.workloads)):
-        for name in evidence.study.candidates:
-            for statistic in dict.fromkeys((claim.statistic, "mean", "median", "p99")):
-                if _has(evidence.logs, name, workload, claim, statistic):
-                    of = f" ({statistic})" if statistic != claim.statistic else ""
-                    yield f"it is in the log of {name}, {workload}{of}: copied from another row"
-
-
-def _other_pages(claim: claims.FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
-    """Logs of other studies that have a contradicted figure of enough digits."""
+def _elsewhere(claim: claims.FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
+    """Logs that have a contradicted figure: of the study, and if it has enough digits, of other studies."""
     enough = len(str(abs(Decimal(claim.printed))).replace(".", "").lstrip("0")) >= _LEAST_DIGITS
-    for logs in evidence.others if enough else ():
-        for workload in logs.study.workloads:
+    for logs in (evidence.logs, *(evidence.others if enough else ())):
+        is_own, study = logs is evidence.logs, logs.study
+        workloads = dict.fromkeys([claim.workload, *study.workloads] if is_own else study.workloads)
+        statistics = dict.fromkeys((claim.statistic, "mean", "median", "p99") if is_own else (claim.statistic,))
+        for workload, name, statistic in product(workloads, study.candidates, statistics):
             try:
-                names = [each for each in logs.study.candidates if _has(logs, each, workload, claim, claim.statistic)]
+                found = logs.quantity(name, workload, claim.metric, statistic)
             except ConfigError:  # reported by that study's own audit
                 continue
-            for name in names:
-                yield f"other page's figure: it is in the log of {name}, {workload}, of study {logs.study.study}"
-
-
-def _has(logs: Logs, candidate: str, workload: str, claim: claims.FigureClaim, statistic: str) -> bool:
-    found = logs.quantity(candidate, workload, claim.metric, statistic)
-    return found is not None and found.low - claim.half_unit <= claim.value <= found.high + claim.half_unit
+            if found and found.low - claim.half_unit <= claim.value <= found.high + claim.half_unit:
+                where = f"it is in the log of {name}, {workload}"
+                of = f" ({statistic})" if statistic != claim.statistic else ""
+                yield (
+                    f"{where}{of}: copied from another row"
+                    if is_own
+                    else (f"other page's figure: {where}, of study {study.study}")
+                )
 
 
 def _causes_of_change(
     claim: claims.ChangeClaim, evidence: AuditEvidence, figures: Mapping[str, ValueRange]
 ) -> Iterator[str]:
     """Likely causes of a contradicted percentage: a published figure without a log, or a swapped quotient."""
-
-    def holds(claim: claims.ChangeClaim, figures: Mapping[str, ValueRange], sign: int = 1) -> bool:
-        computed = _computed(claim, evidence, figures)
-        return computed is not None and _judge(claim, sign * claim.value, computed) != "contradicted"
-
+    swapped = claim.model_copy(update={"candidate": claim.against, "against": claim.candidate})
+    tries: list[tuple[claims.ChangeClaim, Mapping[str, ValueRange], int, str]] = []
     for other in (each for each in evidence.study.claims if isinstance(each, claims.FigureClaim)):
         alike = all(getattr(other, name) == getattr(claim, name) for name in ("workload", "metric", "statistic"))
-        stated = {other.candidate: ValueRange.around(other.value, other.half_unit)}
-        if alike and other.candidate in figures and holds(claim, {**figures, **stated}):
-            yield f"it follows from {other.printed}, published for {other.candidate} but not in its log"
-    swapped = claim.model_copy(update={"candidate": claim.against, "against": claim.candidate})
-    if holds(swapped, figures):
-        yield f"it is {claim.against} against {claim.candidate}: the quotient is swapped"
-    if holds(swapped, figures, sign=-1):
-        yield f"it divides by the figure of {claim.candidate}: the quotient is swapped"
-    if holds(claim, figures, sign=-1):
-        yield "its sign is wrong"
+        if alike and other.candidate in figures:
+            stated = {**figures, other.candidate: ValueRange.around(other.value, other.half_unit)}
+            words = f"it follows from {other.printed}, published for {other.candidate} but not in its log"
+            tries.append((claim, stated, 1, words))
+    tries += [
+        (swapped, figures, 1, f"it is {claim.against} against {claim.candidate}: the quotient is swapped"),
+        (swapped, figures, -1, f"it divides by the figure of {claim.candidate}: the quotient is swapped"),
+        (claim, figures, -1, "its sign is wrong"),
+    ]
+    for case, of, sign, words in tries:
+        computed = _computed(case, evidence, of)
+        if computed is not None and _judge(case, sign * case.value, computed) != "contradicted":
+            yield words
 
 
-CLAIM_RULES: dict[str, tuple[tuple[str, ...], Callable[[Any, AuditEvidence], Iterator[Row]]]] = {
-    "accelerators": (("accelerators",), _accelerators),
-    "cause": (("order",), _cause),
-    "change": (("change",), _pair),
-    "chosen": (("chosen",), _chosen),
-    "difference": (("difference",), _pair),
-    "figure": (("figure",), _figure),
-    "like_with_like": (("change", "difference", "order"), _like_with_like),
-    "order": (("order",), _order),
-    "recommended": (("recommended",), _recommended),
-    "success_rate": (("success_rate",), _success_rate),
+CLAIM_RULES: dict[str, tuple[Callable[[Any, AuditEvidence], Iterator[Row]], ...]] = {
+    "figure": (_figure,),
+    "change": (_pair, _like_with_like),
+    "difference": (_pair, _like_with_like),
+    "success_rate": (_success_rate,),
+    "order": (_cause, _like_with_like, _order),
+    "chosen": (_chosen,),
+    "recommended": (_recommended,),
+    "accelerators": (_accelerators,),
 }
-"""Name → the kinds of claims that a rule recomputes, and how."""
+"""Kind of a claim → what recomputes it."""

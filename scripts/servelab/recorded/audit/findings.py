@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple, get_args
 
 from servelab.core.yaml_file import metric_label
@@ -28,14 +29,11 @@ Row = dict[str, Any]
 """A finding: a row of `schemas.CLAIMS`, without study, source and rule."""
 
 
-def finding(claim: str, verdict: Verdict, reason: str, **facts: Any) -> Row:
-    """The claim in words, its verdict, and the arithmetic or the fact behind that; further columns are `facts`."""
+def finding(claim: str, verdict: Verdict | bool, reason: str, **facts: Any) -> Row:
+    """The claim in words, its verdict or whether it holds, and the fact behind that; further columns are `facts`."""
+    if isinstance(verdict, bool):
+        verdict = "confirmed" if verdict else "contradicted"
     return {"claim": claim, "verdict": verdict, "reason": reason, "where": "", **facts}
-
-
-def verdict_of(holds: bool) -> Verdict:
-    """Of a claim that holds or not."""
-    return "confirmed" if holds else "contradicted"
 
 
 def summary(found: Row) -> str:
@@ -83,7 +81,7 @@ class Run:
         """Its results, one per round; broken logs have none."""
         return self.logs.rounds(self.reference, self.workload)
 
-    def finding(self, claim: str, verdict: Verdict, reason: str, **facts: Any) -> Row:
+    def finding(self, claim: str, verdict: Verdict | bool, reason: str, **facts: Any) -> Row:
         """A finding on it; the claim ends with its name."""
         where = f"{claim} {self.reference}, {self.workload}"
         return finding(where, verdict, reason, candidate=self.reference, workload=self.workload) | facts
@@ -102,34 +100,34 @@ class TokenRate(NamedTuple):
     """Whether rounding explains the difference."""
 
 
-def token_rate(block: Block, metric: str) -> TokenRate | None:
-    """None for other metrics, or if the log lacks a part."""
+def token_rates(block: Block) -> dict[str, TokenRate]:
+    """Those of a log that has the tokens and the duration too."""
     printed = (each for each in block.figures if each.statistic == VALUE)
     of = {each.metric: ValueRange.around(each.value, each.half_unit) for each in printed if each.value is not None}
-    parts = AMOUNTS.get(metric, ())
-    if not parts or not block.value("duration_s") or not of.keys() >= {metric, *parts}:
-        return None
-    computed = total(of, parts) / of["duration_s"]
-    return TokenRate(of[metric].value, computed.value, of[metric].meets(computed))
+    found = {}
+    for metric, parts in AMOUNTS.items():
+        if block.value("duration_s") and of.keys() >= {metric, *parts}:
+            computed = total(of, parts) / of["duration_s"]
+            found[metric] = TokenRate(of[metric].value, computed.value, of[metric].meets(computed))
+    return found
 
 
 def unsound_rates(block: Block) -> dict[str, float]:
     """Token rates that the log prints otherwise than its tokens and duration give, and what these give."""
-    rates = {metric: token_rate(block, metric) for metric in AMOUNTS}
-    return {metric: rate.computed for metric, rate in rates.items() if rate is not None and not rate.agrees}
+    return {metric: rate.computed for metric, rate in token_rates(block).items() if not rate.agrees}
 
 
 def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, ValueRange] | None:
     """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
-    rates, agree = {}, True
+    rates_of, agree = dict[str, ValueRange](), True
     for name in candidates:
-        found = [token_rate(block, metric) for block in logs.rounds(name, workload)]
-        computed = [rate.computed for rate in found if rate is not None]
-        if not computed or len(computed) < len(found):
+        blocks = logs.rounds(name, workload)
+        found = [rates[metric] for block in blocks if metric in (rates := token_rates(block))]
+        if not found or len(found) < len(blocks):
             return None
-        agree &= all(rate is not None and rate.agrees for rate in found)
-        rates[name] = ValueRange.around(sum(computed) / len(computed))
-    return None if agree else rates
+        agree &= all(rate.agrees for rate in found)
+        rates_of[name] = ValueRange.around(fmean(rate.computed for rate in found))
+    return None if agree else rates_of
 
 
 def plain(value: float) -> str:
@@ -180,7 +178,7 @@ def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator
             texts.append(f"{plain(values[0])} and {plain(values[1])} {metric.replace('_', ' ')}")
     if texts:
         words, facts = f"{side} and {against} served alike, {workload}", {"candidate": side, "against": against}
-        yield finding(words, verdict_of(alike), "; ".join(texts), workload=workload, **facts)
+        yield finding(words, alike, "; ".join(texts), workload=workload, **facts)
 
 
 @_rule("Look at the log; ask its author for it. The other logs of the run count.")
@@ -221,9 +219,7 @@ def _token_rate(run: Run) -> Iterator[Row]:
     """Output and total tokens/s with tokens / duration."""
     for block in run.blocks:
         duration = block.value("duration_s") or 0.0
-        for metric in AMOUNTS:
-            if (rate := token_rate(block, metric)) is None:
-                continue
+        for metric, rate in token_rates(block).items():
             reason = f"{rate.computed * duration:.0f} tokens in {plain(duration)} s"
             if not rate.agrees:
                 percent = 100 * (rate.printed / rate.computed - 1)
@@ -286,14 +282,13 @@ def _unsaid_failures(run: Run) -> Iterator[Row]:
         completed = block.value("requests_completed")
         if completed is None:
             continue
-        reason = f"{plain(completed)} of {prompts} requests succeeded"
-        if completed != prompts:
+        is_all, value = completed == prompts, plain(completed)
+        reason = f"{value} of {prompts} requests succeeded"
+        if not is_all:
             reason += f", and the publication does not mention the other {plain(prompts - completed)}"
-        value, key = plain(completed), ("requests_completed", VALUE)
-        facts: Row = {"recomputed": value, "recomputed_value": completed, "metric": key[0], **_place(block, key)}
-        is_all = completed == prompts
-        facts["published"] = value if is_all else None
-        yield run.finding("Successful requests of", verdict_of(is_all), reason, **facts)
+        key = ("requests_completed", VALUE)
+        facts: Row = {"published": value if is_all else None, "recomputed": value, "recomputed_value": completed}
+        yield run.finding("Successful requests of", is_all, reason, metric=key[0], **facts, **_place(block, key))
 
 
 @_rule(
@@ -308,7 +303,7 @@ def _served_model(run: Run) -> Iterator[Row]:
         reason = f"the command serves {served}" + ("" if own else f", the study is about {model.id}")
         facts = {"published": model.id, "recomputed": served, "candidate": run.reference}
         cause = None if own else "wrong model in the command"
-        yield finding(f"Model of {run.reference}", verdict_of(own), reason, cause=cause, **facts)
+        yield finding(f"Model of {run.reference}", own, reason, cause=cause, **facts)
 
 
 @_rule("Ask the author of the log which engine it was, and correct `engine` or `command`.")
@@ -322,7 +317,7 @@ def _serving_engine(run: Run) -> Iterator[Row]:
     own, theirs = begins == engine.program, f", as {found}'s commands do" if found else ""
     reason = f"the command begins with `{begins}`" + ("" if own else f"{theirs}, and {title}'s do not")
     facts = {"published": title, "recomputed": found or begins, "candidate": run.reference}
-    yield finding(f"Engine of {run.reference}", verdict_of(own), reason, **facts)
+    yield finding(f"Engine of {run.reference}", own, reason, **facts)
 
 
 @_rule("Ask whether it was measured at all; one run cannot distinguish two candidates.")
@@ -334,7 +329,7 @@ def _printed_twice(run: Run) -> Iterator[Row]:
     twin = next((name for name in earlier if mine & set(map(figures_of, run.logs.rounds(name, run.workload)))), None)
     reason = f"its log repeats that of {twin}" if twin else "no earlier candidate has these figures"
     if mine:
-        yield run.finding("Own run of", verdict_of(not twin), reason, against=twin)
+        yield run.finding("Own run of", not twin, reason, against=twin)
 
 
 @_rule("Do not compare it with the baseline: other requests were served.")
@@ -349,13 +344,13 @@ def _of_log(run: Run, block: Block, key: Key, instead: str | None, computed: flo
     value = block.value(*key) or 0.0
     values = {"published": plain(value), "published_value": value, "recomputed_value": computed}
     facts = {"recomputed": instead or plain(value), "metric": key[0], "statistic": "mean", **_place(block, key)}
-    return run.finding(f"{metric_label(key[0])} of", verdict_of(instead is None), reason, **values, **facts)
+    return run.finding(f"{metric_label(key[0])} of", instead is None, reason, **values, **facts)
 
 
 def _place(block: Block, key: Key) -> dict[str, str | int]:
     """File and line of a figure."""
-    lines = {(figure.metric, figure.statistic): figure.line for figure in block.figures}
-    return {"where": Path(block.file).name, "line": lines[key]}
+    line = next(each.line for each in block.figures if (each.metric, each.statistic) == key)
+    return {"where": Path(block.file).name, "line": line}
 
 
 RUN_RULES = sorted(_RULES)
