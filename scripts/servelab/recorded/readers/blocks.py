@@ -9,11 +9,11 @@ from itertools import chain
 from servelab.recorded.readers.pieces import (
     MOST_PREFIX,
     SECTION,
+    Entry,
     Found,
     Line,
     Piece,
     Prefix,
-    Row,
     Window,
 )
 
@@ -57,7 +57,7 @@ def titled(lines: Window, at: int, line: Line, above: Line, is_known: Callable[[
         return _between("frame", lines, at, Prefix(text[: match.start()]), len(match[0]), number)
     lead, footer, rest = text.partition(_FOOTER)
     end = Prefix(lead).end(above[1]) if footer and not rest else None
-    if end is not None and is_known(_labelled(0, above[1][end:].strip()).label):
+    if end is not None and is_known(_labelled(0, above[1][end:].strip()).name):
         return [_block("console", [], number, number, "its header is missing")], at + 1
     return None
 
@@ -69,7 +69,7 @@ def _is_header(text: str) -> bool:
 def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, first: int) -> Found:
     """The block from its header to its last rule, which is as wide."""
     footer, heads = "=" * width, list[str]()
-    rows: list[Row] = []
+    rows: list[Entry] = []
     at, number = begin, first
     for at, number, line in lines.near(begin):
         if _is_header(line):
@@ -89,9 +89,9 @@ def _between(form: str, lines: Window, begin: int, prefix: Prefix, width: int, f
     return [_block(form, [], first, number, why)], at + 1
 
 
-def _block(form: str, rows: list[Row], first: int, last: int, why: str | None = None) -> Piece:
+def _block(form: str, rows: list[Entry], first: int, last: int, why: str | None = None) -> Piece:
     """The piece of a block; `why` it is cut off, if it is."""
-    names = {row.label: row.line for row in reversed(rows) if row.label}
+    names = {row.name: row.line for row in reversed(rows) if row.name}
     return Piece(
         form, first, last, dict(reversed(names.items())), rows, broken=f"the block is cut off: {why}" if why else None
     )
@@ -103,18 +103,18 @@ def sections(lines: Window, begin: int, line: Line, above: Line) -> Found:
     if opened is None:
         return None
     prefix, first_title = opened
-    rows: list[Row] = []
+    rows: list[Entry] = []
     section = ""
     for at, number, text in chain([(begin, *line)], lines.near(begin)):
         if begun := _section(lines, at, (number, text)):
             section = begun[1]
             if rows and section == first_title:
                 return [_block("frame", rows, line[0], number - 1)], at
-            rows.append(Row(number + 1, f"= {section}", "", f"-- {section} --"))
+            rows.append(Entry(f"= {section}", "", number + 1, raw=f"-- {section} --"))
         content = prefix.rest(text)
         label, colon, value = content.partition(":")
         label = _STATISTIC.sub(r"\2 \1", f"{section}: {label.strip()}")
-        rows += [Row(number, label, value.strip(), content)] if colon else []
+        rows += [Entry(label, value.strip(), number, raw=content)] if colon else []
     return [_block("frame", rows, line[0], number)], at + 1
 
 
@@ -136,31 +136,31 @@ def printed_lines(lines: Window, begin: int, line: Line, above: Line) -> Found:
     rows = [row for number, text in (above, line) for row in _of_statistics(_labelled(number, prefix.rest(text)))]
     at = begin
     for at, number, text in lines.near(begin):  # noqa: B007 - where it ended
-        if "elapsed_time: " in text or rows[-1].label.startswith("RPM"):
+        if "elapsed_time: " in text or rows[-1].name.startswith("RPM"):
             break
         rows += _of_statistics(_labelled(number, prefix.rest(text)))
     return [_block("lines", rows, above[0], rows[-1].line)], max(at, begin + 1)
 
 
-def _labelled(number: int, content: str) -> Row:
+def _labelled(number: int, content: str) -> Entry:
     """A row `label: text`."""
     label, colon, text = content.partition(":")
     if not label or not colon or (text and not text[0].isspace()) or SECTION.fullmatch(content):
-        return Row(number, "", "", content)
+        return Entry("", "", number, raw=content)
     label, text = label.strip(), _NOTE.sub("", text.strip())
-    return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
+    return Entry(f"{label} (%)" if text.endswith("%") else label, text, number, raw=content)
 
 
-def _of_statistics(row: Row) -> list[Row]:
+def _of_statistics(row: Entry) -> list[Entry]:
     """A row for each statistic of a row `name(min, max, ave): number, number, number`, without units."""
-    match, values = _SEVERAL.fullmatch(row.label), row.text.strip("[]").split(", ")
+    match, values = _SEVERAL.fullmatch(row.name), row.value.strip("[]").split(", ")
     if match and len(heads := match[2].split(", ")) == len(values):
         names = [f"{f'p{head}' if head.isdigit() else head} {match[1]}" for head in heads]
-        return [row._replace(label=name, text=each.rstrip("s")) for name, each in zip(names, values, strict=True)]
-    return [row._replace(text=_WITH_UNIT.sub("", row.text))] if row.label else []
+        return [row._replace(name=name, value=each.rstrip("s")) for name, each in zip(names, values, strict=True)]
+    return [row._replace(value=_WITH_UNIT.sub("", row.value))] if row.name else []
 
 
-def _in_columns(number: int, content: str, heads: list[str]) -> list[Row]:
+def _in_columns(number: int, content: str, heads: list[str]) -> list[Entry]:
     """A name and the numbers after it, a row for each if they are statistics. Reads from the end: each word once."""
     words = content.split() if len(content) <= _MOST_WIDTH else []
     count = 0
@@ -169,5 +169,5 @@ def _in_columns(number: int, content: str, heads: list[str]) -> list[Row]:
     name = content.rsplit(maxsplit=count)[0] if count else content
     if heads and len(heads) == count:
         pairs = zip(heads, words[-count:], strict=True)
-        return [Row(number, f"{head} {name}", "N/A" if each == "inf" else each, content) for head, each in pairs]
-    return [Row(number, name, content[len(name) :].strip(), content)] if content.strip("-") else []
+        return [Entry(f"{head} {name}", "N/A" if each == "inf" else each, number, raw=content) for head, each in pairs]
+    return [Entry(name, content[len(name) :].strip(), number, raw=content)] if content.strip("-") else []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO
 
 from servelab.recorded.readers.pieces import MOST_JSON_BYTES, Line, Piece
-from servelab.recorded.readers.tables import DECODE
+from servelab.recorded.readers.tables import DECODE, of_object
 
 _START_BYTES = 1 << 18
 """Of a file, which show what it is."""
@@ -108,9 +108,7 @@ def _documents(text: str) -> list[Piece]:
         last = line + text.count("\n", start, position)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, dict):
-                keys = dict.fromkeys(each, line)
-                keys |= {name: line for inner in each.values() if isinstance(inner, dict) for name in inner}
-                found.append(Piece("json", line, last, keys, document=each))
+                found.append(of_object(line, last, each))
     return found
 
 

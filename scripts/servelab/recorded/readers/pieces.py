@@ -59,13 +59,18 @@ class Prefix:
         return line[self.end(line) or 0 :].strip()
 
 
-class Row(NamedTuple):
-    """A line of a block, `label: text`; a heading has no `text`, any other line no `label`."""
+class Entry(NamedTuple):
+    """A name and its value, in a line of a block, a cell of a table, or a key of a document."""
 
+    name: str
+    """Empty if a line of a block has none."""
+    value: Any
+    """A text as printed, or a value of JSON."""
     line: int
-    label: str
-    text: str
-    raw: str
+    statistic: str | None = None
+    """The statistic that a column gives, if the name does not."""
+    raw: str = ""
+    """The whole line, shown if no reader knows it."""
 
 
 class TableRow(NamedTuple):
@@ -101,7 +106,7 @@ class Piece:
     last_line: int
     lines: Mapping[str, int]
     """Name (label, key, metric of a row) → its first line."""
-    rows: Sequence[Row] = ()
+    rows: Sequence[Entry] = ()
     """Lines of a block, between header and footer, or below a table."""
     document: dict[str, Any] = field(default_factory=dict)
     """A JSON document."""

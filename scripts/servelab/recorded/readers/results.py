@@ -23,7 +23,7 @@ from servelab.recorded.readers.figures import (
     statistic_of,
 )
 from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
-from servelab.recorded.readers.pieces import SECTION, Piece
+from servelab.recorded.readers.pieces import SECTION, Entry, Piece
 
 _ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
 _UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
@@ -69,19 +69,6 @@ class Block:
         for figure in self.figures:
             nested.setdefault(figure.metric, {})[figure.statistic] = figure.value
         return nested
-
-
-class Entry(NamedTuple):
-    """A name and its value in a piece."""
-
-    name: str
-    value: Any
-    """A text as printed, or a value of JSON."""
-    line: int
-    statistic: str | None = None
-    """The statistic that a column gives, if the name does not."""
-    raw: str = ""
-    """The whole line, shown if no reader knows it."""
 
 
 class ToolRun(NamedTuple):

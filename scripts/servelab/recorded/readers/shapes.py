@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Any
 
 from servelab.recorded.readers.figures import statistic_of
-from servelab.recorded.readers.pieces import Piece, TableRow
-from servelab.recorded.readers.results import Entry, Reader, ToolRun
+from servelab.recorded.readers.pieces import Entry, Piece, TableRow
+from servelab.recorded.readers.results import Reader, ToolRun
 
 
 def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
@@ -19,11 +19,11 @@ def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
     entries, settings = [], {}
     if (last := reader.facts.get("last", "")) and last not in piece.lines:
         raise piece.error(f"`{last}` is missing: the report is cut off")
-    for line, label, text, raw in piece.rows:
-        if piece.form != "frame" or not text or reader.knows(label):
-            entries.append(Entry(label, text, line, raw=raw))
-        elif not label.startswith(("DATASET", "PERFORMANCE")):
-            settings[label.rpartition(": ")[2]] = text
+    for row in piece.rows:
+        if piece.form != "frame" or not row.value or reader.knows(row.name):
+            entries.append(row)
+        elif not row.name.startswith(("DATASET", "PERFORMANCE")):
+            settings[row.name.rpartition(": ")[2]] = row.value
     versions = (settings.pop(name) for name in reader.facts.get("version_in", ()) if name in settings)
     yield ToolRun(entries, settings, next(versions, None))
 
@@ -44,8 +44,7 @@ def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
             if stage or not number or piece.form == "csv" or name in reader.families:
                 runs.setdefault(stage, []).extend(_of_row(reader, name, values, row.line))
     for stage, entries in runs.items():
-        entries += [Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows]
-        yield ToolRun(entries, {"stage": stage} if stage else {})
+        yield ToolRun([*entries, *piece.rows], {"stage": stage} if stage else {})
 
 
 def _tables(piece: Piece) -> Iterator[tuple[Sequence[str], list[TableRow]]]:

@@ -14,11 +14,11 @@ from servelab.recorded.readers.pieces import (
     MOST_CHARACTERS,
     MOST_JSON_BYTES,
     MOST_PREFIX,
+    Entry,
     Found,
     Line,
     Piece,
     Prefix,
-    Row,
     Table,
     TableRow,
     Window,
@@ -96,10 +96,10 @@ def drawn(lines: Window, begin: int, line: Line, above: Line, below: Names) -> F
     return [Piece("grid", first, last, names, rows, tables=[table], broken=broken)], at + len(rows)
 
 
-def _figures(lines: Window, at: int) -> Iterator[Row]:
+def _figures(lines: Window, at: int) -> Iterator[Entry]:
     """Those in lines from a position on."""
     while (line := lines.get(at)) and (match := _BELOW.fullmatch(line[1].strip())):
-        yield Row(line[0], match[1], match[2], match[0])
+        yield Entry(match[1], match[2], line[0], raw=match[0])
         at += 1
 
 
@@ -164,7 +164,7 @@ def embedded_json(lines: Window, begin: int, line: Line, above: Line) -> Found:
     content = line[1][start.start() :]
     if "}" in content:
         try:
-            return [_object(line[0], line[0], DECODE(content)[0])], begin + 1
+            return [of_object(line[0], line[0], DECODE(content)[0])], begin + 1
         except (RecursionError, ValueError):
             pass
     for at, number, text in chain([(begin, line[0], content)], lines.after(begin)):
@@ -185,7 +185,7 @@ def embedded_json(lines: Window, begin: int, line: Line, above: Line) -> Found:
             continue
         at += 1
         try:
-            return [_object(line[0], number, DECODE("\n".join(parts))[0])], at
+            return [of_object(line[0], number, DECODE("\n".join(parts))[0])], at
         except (RecursionError, ValueError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             break
@@ -196,7 +196,8 @@ def embedded_json(lines: Window, begin: int, line: Line, above: Line) -> Found:
     return [Piece("json", line[0], last, names, broken=f"JSON is cut off or broken: {why}")], at
 
 
-def _object(first: int, last: int, document: dict[str, Any]) -> Piece:
+def of_object(first: int, last: int, document: dict[str, Any]) -> Piece:
+    """The piece of a JSON object."""
     return Piece("json", first, last, dict.fromkeys(document, first), document=document)
 
 
