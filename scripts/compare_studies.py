@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from servelab.archive.restore import is_archive, unpacked_study
+from servelab.archive.restore import ARCHIVE, unpacked_study
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import StudyComparison, compare_studies
 from servelab.report.compare.conditions import (
@@ -51,11 +51,11 @@ def options() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace) -> None:
     conditions = [read_condition(text) for text in arguments.fail_if]
-    given = [each if is_archive(each) else study_folder(each, Path("results")) for each in arguments.studies]
-    names = arguments.names or names_of([each.with_suffix("") if is_archive(each) else each for each in given])
+    given = [each if each.suffix == ARCHIVE else study_folder(each, Path("results")) for each in arguments.studies]
+    names = arguments.names or names_of([each.with_suffix("") if each.suffix == ARCHIVE else each for each in given])
     folder = arguments.output or Path("results/comparisons") / "--".join(names)
     pairs = list(zip(given, names, strict=True))
-    studies = [unpacked_study(each, folder / name) if is_archive(each) else each for each, name in pairs]
+    studies = [unpacked_study(each, folder / name) if each.suffix == ARCHIVE else each for each, name in pairs]
     sides = [read_side(path, name) for path, name in zip(studies, names, strict=True)]
     comparison = compare_studies(sides[0], sides[1])
     write_table(comparison.table, folder / "comparison.parquet")

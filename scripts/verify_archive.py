@@ -8,9 +8,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from servelab.archive.about import SHOWS, SIGNED
+from servelab.archive.about import SHOWS
 from servelab.archive.layout import check_signature, signature_of
-from servelab.archive.verify import Verification, verify_archive
+from servelab.archive.verify import Verification, verified
 from servelab.core.identity import file_sha256
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,24 +42,24 @@ def main(arguments: argparse.Namespace) -> None:
 def report(archive: Path, allowed_signers: Path | None, *, accepts_unsigned: bool) -> bool:
     """Prints what is known of an archive; returns whether it is accepted."""
     signature = check_signature(archive, allowed_signers)
-    found = verify_archive(archive, ROOT)
-    if signature_of(archive).exists():  # one without a signature is consistent at best
-        found.faults += signature.faults
+    with verified(archive, ROOT) as (found, _):
+        # one without a signature is consistent at best
+        found.faults += signature.faults if signature_of(archive).exists() else ()
     print(f"{archive}: {signature.text}")
-    print(f"{archive}: {SHOWS} {SIGNED}")
-    for fault in found.faults:
-        print(f"{archive}: {'not comparable' if fault in found.incomparable else 'does not hold'}: {fault}")
+    print(f"{archive}: {SHOWS}")
+    for number, fault in enumerate(found.faults):
+        print(f"{archive}: {'not comparable' if number < found.incomparable else 'does not hold'}: {fault}")
     accepted, said = _conclusion(found, is_signed=signature.signer is not None, accepts=accepts_unsigned)
     print(f"{archive}: {said}; sha256 {file_sha256(archive)}")
     return accepted
 
 
 def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple[bool, str]:
-    if faults := len(found.faults) - len(found.incomparable):
+    if faults := len(found.faults) - found.incomparable:
         return False, f"DOES NOT HOLD: {faults} faults"
     if found.incomparable:
         return False, (
-            f"cannot be compared: {len(found.incomparable)} files were made by other code or packages; verify it in "
+            f"cannot be compared: {found.incomparable} files were made by other code or packages; verify it in "
             "its own environment (docs/archive.md)"
         )
     checked = "; ".join(found.holds)

@@ -37,7 +37,6 @@ TEXTS = {
     "a token of the environment in a URL": ("?p=p%22%3Cw%3E%26%2F%25%C3%B6%20staple", "?p=redacted-secret"),
     "a line of a secret": ("x second line of a secret y", "x redacted-secret y"),
     "a token in Markdown": (f"| {HUB} |".replace("_", r"\_"), "| redacted-secret |"),
-    "a secret of the environment in Markdown": (PASSWORD.replace("-", r"\-"), "redacted-secret"),
     "a URL with a password": ("https://bob:" + "s3cr3t@host.org/x", "https://redacted-secret@host.org/x"),
     "a signed URL": ("GET /a?X-Amz-Signature=0a1b2c3d4e&x=1", "GET /a?X-Amz-Signature=redacted-secret&x=1"),
     "a proxy": (f"via http://{PROXY_HOST}:3128 now", "via http://redacted-proxy now"),

@@ -22,12 +22,12 @@ def key(tmp_path):
 def test_a_signed_archive(archive, key, tmp_path):
     assert sign_archive(archive, signing_key(key)) == f"signed as {IDENTITY} in {archive}.sig"
     found = check_signature(archive, allow(tmp_path / "allowed", key))
-    assert found.faults == [] and found.text == f"signed by {found.signer}" and found.signer.identity == IDENTITY
+    assert found.faults == () and found.text == f"signed by {found.signer}" and found.signer.identity == IDENTITY
 
 
 def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tmp_path):
     found = check_signature(archive, None)
-    assert (found.text, found.faults) == ("unsigned, so by whom is not known", [])
+    assert (found.text, found.faults) == ("unsigned, so by whom is not known", ())
     (fault,) = check_signature(archive, allow(tmp_path / "allowed", key)).faults
     assert fault == f"{archive}.sig: missing: unsigned, so by whom is not known"
 

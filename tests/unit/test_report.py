@@ -145,7 +145,7 @@ SAID = [
     "5 runs, 92 min of accelerator time",
     "applies if model is draft; the incumbent's is base",
     "refused before any run: engine sglang has no option pipeline",
-    "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
+    "8 × name Ascend 910B, driver 24.1, memory 64.0 GiB",
     "ttft_ms 500.0, tpot_ms 50.0",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
     "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",

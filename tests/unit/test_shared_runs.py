@@ -6,7 +6,7 @@ import made_run
 import pytest
 from made_results import write_run
 
-from servelab.archive.shared_runs import SharedRuns
+from servelab.archive.restore import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import read_import

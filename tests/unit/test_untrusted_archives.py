@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from servelab.archive.layout import opened
-from servelab.archive.unpack import Limits, unpacked
+from servelab.archive.layout import Limits, opened, unpacked
 from servelab.core.errors import ServelabError
 
 LIMITS = Limits()

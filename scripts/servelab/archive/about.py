@@ -15,11 +15,9 @@ from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 
 SHOWS = (
-    "An archive shows that tables, decisions, the answer and its pages are complete and follow from its raw records."
-)
-SIGNED = (
-    "Only a signature shows who measured, and that records, drawings, logs, earlier answers and code are as "
-    "they were then."
+    "An archive shows that tables, decisions, the answer and its pages are complete and follow from its raw records. "
+    "Only a signature shows who measured, and that records, drawings, logs, earlier answers and code are as they were "
+    "then."
 )
 TEXT = """\
 # {manifest.title}
@@ -36,7 +34,7 @@ them (RO-Crate 1.1). Verify it, or compare it with another, with
     servelab verify --accept-unsigned THIS_FILE
     servelab compare THIS_FILE OTHER_FILE
 
-{shows} {signed}
+{shows}
 """
 DESCRIPTION = (
     "Archive of the study {study}: raw records, tables, charts and report, with the workflow that made them. "
@@ -57,7 +55,7 @@ def readme(manifest: Manifest, answer: Path) -> str:
         found = Recommended.read(answer)
         result = f"{answer_text(found).text}\n\n{indent(found.command, '    ')}"
     commit = f", commit {manifest.commit}" if manifest.commit else ""
-    return TEXT.format(manifest=manifest, result=result, commit=commit, shows=SHOWS, signed=SIGNED)
+    return TEXT.format(manifest=manifest, result=result, commit=commit, shows=SHOWS)
 
 
 def crate_metadata(manifest: Manifest) -> dict[str, Any]:
@@ -82,22 +80,18 @@ def crate_metadata(manifest: Manifest) -> dict[str, Any]:
         lang="snakemake",
         lang_version=version("snakemake"),
     )
-    readme = {"name": "What was found", "encodingFormat": "text/markdown", "about": root}
-    crate.add_file(dest_path=README, properties=readme)
-    listed = {"name": "Every file with its sha256 and size", "encodingFormat": "application/json"}
-    crate.add_file(dest_path=MANIFEST, properties=listed)
-    study = {"name": "The study", "encodingFormat": "application/yaml"}
-    study_file = crate.add_file(dest_path=manifest.study_file, properties=study)
-    results = (name.split("/") for name in manifest.members if name.startswith(f"{RESULTS}/"))
-    folders = sorted({f"{'/'.join(parts[:3])}/" for parts in results})
-    action = {
-        "@type": "CreateAction",
-        "name": f"The study {manifest.study}",
-        "instrument": workflow,
-        "endTime": manifest.date,
-        "object": [study_file],
-        "result": [crate.add_dataset(dest_path=each, properties={"name": each}) for each in (*folders, f"{WORKFLOW}/")],
-    }
+    for name, what, kind in (
+        (README, "What was found", "text/markdown"),
+        (MANIFEST, "Every file with its sha256 and size", "application/json"),
+    ):
+        crate.add_file(dest_path=name, properties={"name": what, "encodingFormat": kind})
+    study_file = crate.add_file(
+        dest_path=manifest.study_file, properties={"name": "The study", "encodingFormat": "application/yaml"}
+    )
+    folders = sorted({"/".join(name.split("/")[:3]) for name in manifest.members if name.startswith(f"{RESULTS}/")})
+    made = [crate.add_dataset(dest_path=f"{each}/", properties={"name": each}) for each in (*folders, WORKFLOW)]
+    action = {"@type": "CreateAction", "name": f"The study {manifest.study}", "instrument": workflow}
+    action |= {"endTime": manifest.date, "object": [study_file], "result": made}
     root["mentions"] = [crate.add(ContextEntity(crate, "#study", action))]
     metadata: dict[str, Any] = crate.metadata.generate()
     return metadata

@@ -22,8 +22,6 @@ from servelab.core.files import replacing, write_json
 from servelab.core.identity import file_sha256
 from servelab.core.seal import resealed
 
-BLOCK_BYTES = 1 << 20
-
 
 def build_redacted(
     output: Path, contents: Contents, source: WorkflowSource, root: Path, redactor: Redactor
@@ -73,13 +71,13 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
                 searches=[contents.search],
                 commit=source.commit,
                 dirty=source.dirty,
-                omitted=dict(sorted(contents.omitted.items())),
+                omitted=redactor.json(contents.omitted),
                 members=files.members,
             )
-            files.make(README, readme(manifest, files.answer).encode())
-            files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest))))
-            manifest = manifest.model_copy(update={"members": dict(sorted(files.members.items()))})
-            files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
+            files.make(README, readme(manifest, files.answer))
+            files.make(CRATE, _json_text(redactor.json(crate_metadata(manifest))))
+            manifest = manifest.model_copy(update={"members": files.members})
+            files.make(MANIFEST, _json_text(manifest.model_dump(mode="json")))
     except OSError as error:
         raise Outage(f"{output}: cannot be written: {error.strerror or error}; fix that and run again") from None
     return manifest
@@ -94,10 +92,10 @@ class _Files:
         """The study's answer, redacted, if it was added."""
         self._redactor, self._scratch, self._zipped = redactor, scratch, zipped
 
-    def make(self, name: str, content: bytes) -> None:
-        """Adds a file with this content, made of what is redacted."""
+    def make(self, name: str, text: str) -> None:
+        """Adds a file with this text, made of what is redacted."""
         path = self._scratch / "made"
-        path.write_bytes(content)
+        path.write_text(text, encoding="utf-8")
         self._store(name, path, is_redacted=True)
 
     def add(self, name: str, origin: Path) -> None:
@@ -120,22 +118,17 @@ class _Files:
         entry = zipfile.ZipInfo(name)  # of one date, so that the same content gives the same bytes
         entry.compress_type = zipfile.ZIP_DEFLATED
         entry.external_attr = (stat.S_IFREG | 0o644) << 16
-        big = path.stat().st_size >= zipfile.ZIP64_LIMIT
-        with path.open("rb") as file, self._zipped.open(entry, "w", force_zip64=big) as output:
-            shutil.copyfileobj(file, output, BLOCK_BYTES)
-        size = path.stat().st_size
+        size = entry.file_size = path.stat().st_size
+        with path.open("rb") as file, self._zipped.open(entry, "w") as output:
+            shutil.copyfileobj(file, output)
         self.members[name] = Member(sha256=file_sha256(path), size_bytes=size, redacted=is_redacted)
 
     def _resealed(self, name: str, path: Path) -> Path:
         """A run's status with the digests of its redacted files; the file itself if there are none."""
-        status = json.loads(path.read_bytes())
-        folder = name.removesuffix("status.json")
-        members = {
-            sealed: self.members.get(f"{folder}{sealed}") for sealed in (status.get("seal") or {}).get("files", ())
-        }
-        redacted = {
-            sealed: (each.sha256, each.size_bytes) for sealed, each in members.items() if each and each.redacted
-        }
+        status, folder = json.loads(path.read_bytes()), name.removesuffix("status.json")
+        sealed = (status.get("seal") or {}).get("files", ())
+        members = {each: found for each in sealed if (found := self.members.get(f"{folder}{each}")) and found.redacted}
+        redacted = {each: (found.sha256, found.size_bytes) for each, found in members.items()}
         if not redacted:
             return path
         write_json(made := self._scratch / "resealed.json", resealed(status, redacted))
@@ -146,5 +139,5 @@ def _is_status(name: str) -> bool:
     return name.startswith(f"{RESULTS}/runs/") and name.endswith("/status.json")
 
 
-def _json_bytes(value: object) -> bytes:
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+def _json_text(value: object) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -8,55 +8,40 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.archive.layout import CODE, LIVE, RESULTS, WORKFLOW, files_below
+from servelab.archive.layout import CODE, RESULTS, WORKFLOW, files_below
 from servelab.core.credentials import leaves
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, file_sha256, workload_id
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.core.yaml_file import read_yaml
-from servelab.measure.run_files import RunManifest, RunStatus, read_import
+from servelab.measure.run_files import GitState, RunManifest, RunStatus, read_import
+from servelab.measure.run_folder import git, git_state
 from servelab.metrics.capacity import judge
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import by_round, read_arrow, record_array
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
-from servelab.study.project import Project
+from servelab.study.project import Project, is_live, name_of
 from servelab.study.recorded.study import LOGS, load_recorded
 
 OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0-1.0", "MIT", "ODC-By-1.0"}
 """Licences (SPDX) under which a data set's prompts may be redistributed."""
-CITATION = "CITATION.cff"
 _KEY = re.compile(r"(?:^|_)run_ids?(?:_|$)")
 _ID = re.compile(r"[0-9a-f]{20}")
-_TABLES = {
-    "requests.parquet": schemas.RUN_REQUESTS,
-    "telemetry.parquet": schemas.TELEMETRY,
-    "steps.parquet": schemas.RUN_REQUESTS,
-    "answers.parquet": schemas.RUN_ANSWERS,
-}
 _NOT_SOURCE = re.compile(r"\..*|__pycache__|.*\.egg-info")
 _OF_BOTH_KINDS = (
-    "study.json",
-    "metrics.parquet",
-    "checks.parquet",
-    "improvements.parquet",
-    "search.parquet",
-    "curves.parquet",
-    "recommended.json",
-    "charts",
-    "report.html",
-    "report.md",
-    "tables",
+    *("study.json", "metrics.parquet", "checks.parquet", "improvements.parquet", "search.parquet", "curves.parquet"),
+    *("recommended.json", "charts", "report.html", "report.md", "tables"),
 )
 _OF_LIVE = ("history.parquet", "answers.parquet", "device_series.parquet")
 _OF_RECORDED = ("claims.parquet", "logs")
@@ -80,39 +65,27 @@ def read_source(root: Path) -> WorkflowSource:
 
     `root` must be the top of the checkout, otherwise there is no commit. A link is a `ServelabError`.
     """
-    top, commit = _git(root, "rev-parse", "--show-toplevel"), _git(root, "rev-parse", "HEAD")
-    dirty: bool | None = None
-    date: str | None = None
-    if commit and Path(top.rstrip("\n")) == root.resolve():
-        listed = _git(root, "ls-files", "-z", "--cached")
-        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *CODE)
+    state, date = git_state(root), None
+    if state.commit and Path(git(root, "rev-parse", "--show-toplevel") or ".") == root.resolve():
+        untracked = ("--others", "--exclude-standard", "--", *CODE)
+        listed = [git(root, "ls-files", "-z", *which) or "" for which in (("--cached",), untracked)]
         # compiled files are made again
-        names = {name for name in listed.split("\0") if os.path.lexists(root / name) and "__pycache__" not in name}
-        dirty = bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
-        date = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d").strip()
+        names = {name for name in "\0".join(listed).split("\0") if "__pycache__" not in name}
+        names = {name for name in names if os.path.lexists(root / name)}
+        committed_s = int(git(root, "log", "-1", "--no-show-signature", "--format=%ct") or 0)
+        date = datetime.fromtimestamp(committed_s, UTC).date().isoformat()
     else:
         parts = (part for part in root.iterdir() if part.name != RESULTS)
         below = (path for part in parts for path in (part, *part.rglob("*")) if path.is_symlink() or path.is_file())
         paths = (path.relative_to(root) for path in below)
         names = {path.as_posix() for path in paths if not any(_NOT_SOURCE.fullmatch(part) for part in path.parts)}
-        citation, commit = root / CITATION, ""
+        state, citation = GitState(commit=None, dirty=None), root / "CITATION.cff"
         date = str(read_yaml(citation)["date-released"]) if citation.exists() else date
     files = sorted(names - {""})
     for file in (root / name for name in files):
         if file.is_symlink():
             raise ServelabError(f"{file}: a link, which an archive cannot have; replace it by the file")
-    return WorkflowSource(files, commit.strip() or None, dirty, date)
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """The output of git; empty if it fails or is missing."""
-    environment = os.environ | {"TZ": "UTC", "LC_ALL": "C"}
-    command = ["git", "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return os.fsdecode(done.stdout)
+    return WorkflowSource(files, state.commit, state.dirty, date)
 
 
 @dataclass
@@ -135,13 +108,12 @@ class Contents:
 
 def made_of(search: str) -> tuple[str, ...]:
     """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
-    return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
+    return (*_OF_BOTH_KINDS, *(_OF_LIVE if is_live(search) else _OF_RECORDED))
 
 
 def archive_name(search: str, date: str) -> str:
     """Path of a study's archive below results/archives, where recorded studies have their own folder."""
-    kind, study = search.split("/")
-    return f"{study}-{date}.zip" if kind == LIVE else f"{kind}/{study}-{date}.zip"
+    return f"{name_of(search) if is_live(search) else search}-{date}.zip"
 
 
 def study_contents(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
@@ -149,7 +121,7 @@ def study_contents(root: Path, results: Path, search: str, source: WorkflowSourc
 
     A study file that cannot be read is a `ServelabError`.
     """
-    found = (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source)
+    found = (_live if is_live(search) else _recorded)(root, results, search, source)
     found.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
     found.faults += [f"{root / part}: missing" for part in CODE if not (root / part).exists()]
     return found
@@ -157,18 +129,18 @@ def study_contents(root: Path, results: Path, search: str, source: WorkflowSourc
 
 def _live(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
     project = load_project(root / f"config/{search}.yaml", root)
-    own, faults = _own_files(results, search, stage_names(project.study))
+    own = _own_files(results, search, stage_names(project.study))
+    contents = Contents(project.study.title, "", search, _named(RESULTS, results, own))
     runs = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
-    faults += [fault for run_id in runs for fault in run_faults(results, run_id)]
-    contents = Contents(project.study.title, "", search, _named(RESULTS, results, own), faults=faults)
-    folders = [results / "runs" / run_id for run_id in runs]
-    workloads = {content_id(read_json(folder / "spec.json")["workload"]) for folder in folders if not faults}
-    for folder in [results / "workloads" / each for each in sorted(workloads)]:
-        faults += [f"{folder}/{fault}" for fault in faults_of_workload(folder)]
-        made = [path for name in ("workload.json", "requests.parquet") if (path := folder / name).exists()]
-        contents.files |= _named(RESULTS, results, made)
-    if faults:
+    contents.faults += [fault for run_id in runs for fault in run_faults(results, run_id)]
+    if contents.faults:
         return contents
+    folders = [results / "runs" / run_id for run_id in runs]
+    workloads = sorted({content_id(read_json(folder / "spec.json")["workload"]) for folder in folders})
+    for folder in (results / "workloads" / each for each in workloads):
+        contents.faults += [f"{folder}/{fault}" for fault in faults_of_workload(folder)]
+        made = (folder / name for name in ("workload.json", "requests.parquet"))
+        contents.files |= _named(RESULTS, results, filter(Path.exists, made))
     planned = referenced_runs(path for path in own if path.name == "plan.json")
     if not planned:
         raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
@@ -190,23 +162,19 @@ def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) ->
     study = load_recorded(folder)
     if source.date is None:
         raise ServelabError(f"{root}: neither a checkout nor a CITATION.cff gives the workflow's date")
-    own, faults = _own_files(results, search, study.stage_names)
+    own = _own_files(results, search, study.stage_names)
     plans = [path for path in own if path.name == "plan.json"]
-    faults += [fault for logs in (folder / LOGS, results / search / LOGS) for fault in log_faults(plans, logs)]
+    faults = [fault for logs in (folder / LOGS, results / search / LOGS) for fault in log_faults(plans, logs)]
     files = _named(RESULTS, results, own) | _named(WORKFLOW, root, files_below(folder))
     return Contents(study.title, source.date, search, files, faults=faults)
 
 
-def _own_files(results: Path, search: str, stages: Iterable[str]) -> tuple[list[Path], list[str]]:
-    """Files of a study's own folder, without those of stages that it no longer has; and a line per file it lacks."""
-    folder, made = results / search, made_of(search)
-    stage_folders = [folder / "stages" / stage for stage in stages]
-    needed = [folder / name for name in made if "." in name]  # a folder may be empty
-    needed += [stage / "plan.json" for stage in stage_folders]
-    parts = [*(folder / name for name in made), folder / "answers", *stage_folders]
+def _own_files(results: Path, search: str, stages: Iterable[str]) -> list[Path]:
+    """Files of a study's own folder, without those of stages that it no longer has."""
+    folder = results / search
+    parts = [folder / name for name in (*made_of(search), "answers", *(f"stages/{stage}" for stage in stages))]
     files = [file for part in parts for file in ([part] if part.is_file() else files_below(part))]
-    visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
-    return sorted(visible), [f"{path}: missing" for path in needed if not path.exists()]
+    return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts))
 
 
 def _named(top: str, root: Path, paths: Iterable[Path]) -> dict[str, Path]:
@@ -221,7 +189,7 @@ def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str
         for name in project.study.workloads
         if (made_from := project.workloads[name].dataset)
     }
-    for workload in sorted(workloads):
+    for workload in workloads:
         name, dataset = f"{RESULTS}/workloads/{workload}/requests.parquet", datasets.get(workload)
         closed = dataset if dataset and dataset.license not in OPEN_LICENSES else None
         if closed or name not in contents.files:
@@ -256,15 +224,13 @@ def _columns(file: Path) -> dict[str, list[Any]]:
         table = read_arrow(file, [name for name in pq.read_schema(file).names if _KEY.search(name)])
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None
-    columns = zip(table.column_names, table.columns, strict=True)
-    return {name: (each if pa.types.is_list(each.type) else each.unique()).to_pylist() for name, each in columns}
+    found: dict[str, list[Any]] = table.to_pydict()
+    return found
 
 
 def run_faults(results: Path, run_id: str) -> list[str]:
     """A line per fault of a run and of the requests that it was sent, beginning with the file."""
     folder = results / "runs" / run_id
-    if not folder.is_dir():
-        return [f"{folder}: missing"]
     return [f"{folder}/{fault}" for fault in faults_of_run(folder) or _faults_of_sent(folder, results / "workloads")]
 
 
@@ -279,8 +245,8 @@ def log_faults(plans: Iterable[Path], logs: Path) -> Iterator[str]:
 
 
 def faults_of_run(folder: Path) -> list[str]:
-    """Why the folder is not a run of that name: a line per file, which begins with the file's name."""
-    return list(_faults_of_records(folder)) or faults_of_seal(folder)
+    """Why the folder is not a run of that name: a line per file, beginning with its name. Tables are not read."""
+    return faults_of_seal(folder) or list(_faults_of_records(folder))
 
 
 def faults_of_workload(folder: Path) -> list[str]:
@@ -290,13 +256,11 @@ def faults_of_workload(folder: Path) -> list[str]:
         if (found := content_id(described["spec"])) != folder.name:
             return [f"workload.json: was changed: it describes workload {found}"]
         requests = folder / "requests.parquet"
-        if not requests.exists():
-            return []
-        if file_sha256(requests) != described["requests_sha256"]:
+        if requests.exists() and file_sha256(requests) != described["requests_sha256"]:
             return ["requests.parquet: was changed: workload.json has another sha256"]
-        return list(_faults_of_table(requests, schemas.WORKLOAD_REQUESTS))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         return [f"workload.json: cannot be read: {error}"]
+    return []
 
 
 def _faults_of_records(folder: Path) -> Iterator[str]:
@@ -309,12 +273,7 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
         return
     if manifest.run_id != folder.name:
         yield f"manifest.json: is of run {manifest.run_id}"
-    searched = spec.capacity is not None and bool(status.steps)
-    needed = ("requests.parquet", "steps.parquet") if searched else ("requests.parquet",)
-    tables = {name: schema for name, schema in _TABLES.items() if name in needed or (folder / name).exists()}
-    faults = [fault for name, schema in tables.items() for fault in _faults_of_table(folder / name, schema)]
-    yield from faults
-    if spec.capacity is not None and searched and not faults:
+    if spec.capacity is not None and status.steps:
         rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
         for number, step in enumerate(status.steps):
             sent = rounds.get(number)
@@ -328,15 +287,3 @@ def _faults_of_sent(folder: Path, workloads: Path) -> Iterator[str]:
     sent = read_json(folder / "manifest.json").get("workload", {}).get("requests_sha256")
     if workload.is_file() and sent != read_json(workload)["requests_sha256"]:
         yield "manifest.json: was changed: it was sent other requests than its workload's"
-
-
-def _faults_of_table(path: Path, schema: pa.Schema) -> Iterator[str]:
-    try:
-        with pq.ParquetFile(path) as file:
-            if lacking := [name for name in schema.names if name not in file.schema_arrow.names]:
-                yield f"{path.name}: has no column {', '.join(lacking)}"
-                return
-            for batch in file.iter_batches(columns=schema.names):  # every page, in little memory
-                pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        yield f"{path.name}: cannot be read as Parquet: {str(error).splitlines()[0]}"

@@ -1,22 +1,34 @@
-"""Names of an archive's members, its manifest with their hashes, and its signature."""
+"""An archive as a file: names of its members, its manifest with their hashes, its signature, and how it is unpacked.
+
+An archive is not trusted: names, kinds and declared sizes are checked before anything is written. Every fault is one
+`ServelabError` that names the archive and the member.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import re
+import shutil
+import stat
+import tempfile
+import unicodedata
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from servelab.archive.unpack import reading, shown, unpacked
-from servelab.core.errors import ServelabError
+from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.run_spec import Strict
 from servelab.core.ssh_signature import SUFFIX, BadSignatureError, Signer, SigningKey, sign_file, verify_file
 from servelab.core.yaml_file import describe_validation_error
+from servelab.study.project import is_live
 from servelab.study.workload_loads import NAME
 
 MANIFEST = "manifest.json"
@@ -25,10 +37,14 @@ README = "README.md"
 WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
 RESULTS = "results"
-LIVE = "studies"
 CODE = ("Snakefile", "rules", "scripts")
 """Parts of the workflow in which a new file counts as code that ran, committed or not."""
 MOST_MANIFEST_BYTES = 64 * 2**20
+_MOST_NAME_BYTES = 255
+_ODD = re.compile(r"|.*[\\:].*| .*|.*[ .]|(?:CON|PRN|AUX|NUL|(?:COM|LPT)[1-9]) *(?:\..*)?", re.IGNORECASE | re.DOTALL)
+"""A part of a name that is empty, `.`, `..`, or another name or a device on Windows."""
+_NAME_ERRORS = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
+"""Errors of the system that the content of an archive can cause; a full disk is none of these."""
 
 
 class Member(Strict):
@@ -45,7 +61,7 @@ class Manifest(Strict):
     format: Literal["servelab-archive/1"] = "servelab-archive/1"
     study: str = Field(pattern=NAME)
     title: str
-    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="When its last run ended; see `contents.date_of`.")
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="When its last run ended; see `Contents.date`.")
     searches: list[Annotated[str, Field(pattern=r"^(studies|recorded)/[a-z0-9][a-z0-9._-]*$")]] = Field(
         min_length=1, max_length=1, description="The study's folder below results/."
     )
@@ -62,7 +78,7 @@ class Manifest(Strict):
     @property
     def is_live(self) -> bool:
         """Whether its runs were measured, and not read from logs."""
-        return self.search.startswith(f"{LIVE}/")
+        return is_live(self.search)
 
     @property
     def folder(self) -> str:
@@ -99,34 +115,119 @@ def files_below(folder: Path) -> list[Path]:
 
 def _member_faults(manifest: Manifest, folder: Path) -> Iterator[str]:
     there = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
-    made = (
-        name for name in there if name.startswith(f"{RESULTS}/") and name.endswith(".json") and "/logs/" not in name
-    )
-    yield from (f"{name}: {why}" for name in (MANIFEST, *made) if (why := _fault_of_json(there[name])))
-    del there[MANIFEST]
-    for name in sorted(manifest.members.keys() - there.keys()):
-        yield f"{shown(name)}: is in the manifest, but not in the archive"
     for name, path in there.items():
-        listed = manifest.members.get(name)
-        if listed is None:
-            yield f"{name}: is not in the manifest"
-        elif (path.stat().st_size, file_sha256(path)) != (listed.size_bytes, listed.sha256):
-            yield f"{name}: has not the size and sha256 that the manifest lists"
+        if name == MANIFEST or (name.startswith(f"{RESULTS}/") and name.endswith(".json") and "/logs/" not in name):
+            try:
+                json.loads(path.read_bytes(), object_pairs_hook=_unlike)
+            except ValueError as error:
+                yield f"{name}: {shown(str(error))}"
+    found = {name: (path.stat().st_size, file_sha256(path)) for name, path in there.items() if name != MANIFEST}
+    listed = {name: (member.size_bytes, member.sha256) for name, member in manifest.members.items()}
+    for name in sorted(found.keys() | listed.keys()):
+        if name not in found:
+            yield f"{shown(name)}: is in the manifest, but not in the archive"
+        elif found[name] != listed.get(name):
+            what = "has not the size and sha256 that the manifest lists" if name in listed else "is not in the manifest"
+            yield f"{name}: {what}"
 
 
-def _fault_of_json(path: Path) -> str | None:
-    """Why readers of a JSON file may see different content; None if they do not."""
+def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; `ValueError` if it has a key twice."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("has a key twice, and readers take either value")
+    return found
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(found := dict(pairs)) < len(pairs):
-            raise ValueError("has a key twice, and readers take either value")
-        return found
 
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns what the block raises about an archive's content into one `ServelabError` line that begins with `what`.
+
+    Errors of the system become an `Outage`.
+    """
     try:
-        json.loads(path.read_bytes(), object_pairs_hook=once)
-    except ValueError as error:
-        return shown(str(error))
-    return None
+        yield
+    except Outage:
+        raise
+    except ServelabError as error:
+        text = str(error)
+        raise ServelabError(shown(text if text.startswith(what) else f"{what}: {text}", 1000)) from None
+    except Exception as error:  # a file of another form, or one made to harm, raises anything
+        if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
+            raise Outage(f"{what}: {error}") from error
+        why = f"has content that this workflow does not write: {type(error).__name__}: {error}"
+        raise ServelabError(shown(f"{what}: {why}", 1000)) from None
+
+
+def shown(text: str, most: int = 160) -> str:
+    """The start of a text that an archive brings, in one line for a message."""
+    line = " ".join(text[: most + 1].split())
+    return "".join(each if each.isprintable() else "�" for each in line[:most]) + "…" * (len(text) > most)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an archive; a larger one is refused before it is unpacked."""
+
+    members: int = 100_000
+    total_bytes: int = 256 * 2**30
+    """All members, unpacked."""
+    ratio: float = 300.0
+    """Unpacked ÷ packed size, of a member or of all. Archives of studies have 3 to 20, logs 50, a bomb 1,032."""
+    ratio_from_bytes: int = 64 * 2**20
+    """Smaller sizes may have any ratio."""
+
+
+@contextmanager
+def unpacked(path: Path, parent: Path, limits: Limits = Limits()) -> Iterator[Path]:
+    """A temporary folder below `parent` with all members of an archive.
+
+    A fault of the archive is a `ServelabError`, a full disk an `Outage`.
+    """
+    if not path.is_file():
+        raise ServelabError(f"{path}: no such file")
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
+        with reading(str(path)), zipfile.ZipFile(path) as zipped:
+            if fault := next(_faults(zipped.infolist(), path.stat().st_size, limits), None):
+                raise ServelabError(f"{path}: {fault}")
+            size, free = sum(each.file_size for each in zipped.infolist()), shutil.disk_usage(folder).free
+            if size > free:
+                raise Outage(f"{path}: unpacks to {size:,} bytes, but {folder} has {free:,} free")
+            zipped.extractall(folder)
+        yield Path(folder)
+
+
+def _faults(members: list[zipfile.ZipInfo], size: int, limits: Limits) -> Iterator[str]:
+    if len(members) > limits.members:
+        yield f"has more than {limits.members:,} members"
+    names = [member.orig_filename for member in members]
+    for member in members:
+        if why := _fault_of_member(member):
+            yield f"{shown(member.orig_filename)}: {why}"
+    total, packed = sum(member.file_size for member in members), sum(member.compress_size for member in members)
+    sizes = [(member.orig_filename, member.file_size, member.compress_size) for member in members]
+    for name, unpacked_bytes, packed_bytes in [*sizes, ("all members", total, packed)]:
+        if unpacked_bytes > max(limits.ratio * packed_bytes, limits.ratio_from_bytes):
+            yield f"{shown(name)}: {unpacked_bytes:,} bytes in {packed_bytes:,}, more than {limits.ratio:g} : 1"
+    if total > limits.total_bytes:
+        yield f"declares {total:,} bytes, more than {limits.total_bytes:,}"
+    held = packed + sum(2 * len(name.encode()) for name in names) + 76 * len(members) + 22
+    if size != held and total < zipfile.ZIP64_LIMIT and len(members) < zipfile.ZIP_FILECOUNT_LIMIT:
+        yield f"has {size - held:,} bytes that belong to no member"
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    counts = Counter(path.casefold() for path in (*names, *folders))
+    yield from (f"{shown(path)}: is there twice to some systems" for path, count in counts.items() if count > 1)
+
+
+def _fault_of_member(member: zipfile.ZipInfo) -> str | None:
+    """Why a member may not be there; None if it is a file of one relative path on every system."""
+    if member.is_dir() or stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+        return "is no file: an archive has neither links nor folders"
+    if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "is encrypted, or packed by a method that this workflow does not use"
+    name = member.orig_filename
+    is_shown = name.isprintable() and unicodedata.normalize("NFKC", name) == name
+    is_odd = len(name.encode(errors="surrogatepass")) > _MOST_NAME_BYTES or any(map(_ODD.fullmatch, name.split("/")))
+    return "its name is too long, no relative path, or another one on some systems" if is_odd or not is_shown else None
 
 
 @dataclass(frozen=True)
@@ -136,13 +237,13 @@ class ArchiveSignature:
     text: str
     """Who signed, or why that is not known."""
     signer: Signer | None = None
-    faults: list[str] = field(default_factory=list)
+    faults: tuple[str, ...] = ()
     """One line per fault, beginning with the file."""
 
 
 def signature_of(archive: Path) -> Path:
     """The file of an archive's signature."""
-    return archive.parent / f"{archive.name}{SUFFIX}"
+    return archive.with_name(archive.name + SUFFIX)
 
 
 def sign_archive(archive: Path, key: SigningKey | None) -> str:
@@ -159,11 +260,11 @@ def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSigna
     signature = signature_of(archive)
     if not signature.exists():
         text = "unsigned, so by whom is not known"
-        return ArchiveSignature(text, faults=[f"{signature}: missing: {text}"] if allowed_signers else [])
+        return ArchiveSignature(text, faults=(f"{signature}: missing: {text}",) if allowed_signers else ())
     if allowed_signers is None:
         return ArchiveSignature("signature not checked without --allowed-signers, so by whom is not known")
     try:
         signer = verify_file(archive, signature, allowed_signers)
     except BadSignatureError as error:
-        return ArchiveSignature("not signed by anyone you trust", faults=[f"{signature}: does not count: {error}"])
+        return ArchiveSignature("not signed by anyone you trust", faults=(f"{signature}: does not count: {error}",))
     return ArchiveSignature(f"signed by {signer}", signer)

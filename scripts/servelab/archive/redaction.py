@@ -12,22 +12,22 @@ of digits only, or that is a word of this workflow's own source is replaced only
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import BasePlugin
 
-from servelab.archive.redacted_files import changed_file, changed_json
 from servelab.core.credentials import (
     BREAK,
     HASH_IN_LOCK,
@@ -36,8 +36,10 @@ from servelab.core.credentials import (
     is_secret,
     without_colours,
     without_credentials,
+    without_encoded,
 )
 from servelab.core.errors import ServelabError
+from servelab.metrics.tables.io import read_arrow
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"
@@ -50,18 +52,13 @@ _STAYS = re.compile(
 )
 """Members that must stay unchanged: the code, and files whose hash is in another member's name or content."""
 _SNIFFED_BYTES = 8192
-_CODE = re.compile(r"workflow/(?!config/).*", re.DOTALL)
 _SHORTEST_SECRET = 8
 """A shorter value of a variable is replaced only behind the variable's name, since it may be a word or a number."""
-_SHORTEST_ENCODED = 12
-"""Of a shorter value in base64 too little is left to be sure of it."""
 _SHORTEST_NAME = 4
 _EVERYBODY = re.compile(
     r"root|user|admin|administrator|nobody|ubuntu|debian|centos|fedora|rocky|ec2-user|runner|jovyan|vagrant|docker|"
     r"servelab|default|localhost(\.localdomain)?|ip6-localhost|host|127(\.\d+){3}|0\.0\.0\.0|::1?|\[::1?\]|00(:00)+|\*?|redacted-\w+"
 )
-_NAMING = ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME", "SLURMD_NODENAME")
-"""Variables that name a user, or from the fourth on a host."""
 _HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+)")
 _PROJECTS = re.compile(
     r"(?<![\w.-])(?:/[^/\s'\"<>:,;=()\[\]{}]+)+?(?=/(?:scripts/(?:servelab/|\w+\.py)"
@@ -70,7 +67,6 @@ _PROJECTS = re.compile(
 """A project's folder, recognised by what is in it, because the runs may have been measured in another checkout."""
 _OF_A_USER = frozenset({"user", "username", "login", "owner"})
 _OF_A_HOST = frozenset({"host", "hostname", "node", "nodename"})
-_PROXY_NAME = re.compile(r"\w*(?:http|https|all|ftp|no)_proxy|\w+_proxy", re.IGNORECASE)
 _PROXY_GIVEN = re.compile(r"(\b\w*_proxy['\"]?\s*[:=]\s*['\"]?)(?!redacted-proxy)[^\s'\",;]{4,}", re.IGNORECASE)
 
 
@@ -91,11 +87,14 @@ class Redactor:
         long = ((name.upper(), value) for name, value in environment.items() if len(value) >= _SHORTEST_SECRET)
         exact = {value: REDACTED for name, value in long if is_secret(name, value) and not value.startswith("/")}
         named_hosts = {label for host in hosts for label in _labels(host)}
-        for name, value in environment.items():
-            if _PROXY_NAME.fullmatch(name):
-                proxies, proxy_hosts = _proxies(value)
-                exact |= dict.fromkeys(proxies, PROXY)
-                named_hosts |= proxy_hosts
+        proxies = [value for name, value in environment.items() if name.lower().endswith("_proxy")]
+        for part in ",".join(proxies).split(","):
+            address = part.strip().lstrip("*.")
+            split = urlsplit(address if "://" in address else f"//{address}")
+            place = split.netloc.rpartition("@")[2]
+            if split.hostname and not _EVERYBODY.fullmatch(split.hostname):
+                named_hosts.add(split.hostname)
+                exact |= {place: PROXY} if ":" in place and len(place) >= _SHORTEST_SECRET else {}
         folders = dict.fromkeys(_spellings(project), PROJECT)
         folders |= {folder: HOME for home in homes for folder in _spellings(Path(home)) if folder not in folders}
         variants = {variant: word for value, word in exact.items() for variant in _variants(value)}
@@ -112,33 +111,28 @@ class Redactor:
     @classmethod
     def of_this_machine(cls, project: Path, *, hosts: Iterable[str] = ()) -> Redactor:
         """Redacts this machine's environment, user, host and addresses; `hosts` are those in the runs' manifests."""
-        account, given = psutil.Process().username(), {name: os.environ.get(name, "") for name in _NAMING}
+        account, given = psutil.Process().username(), os.environ.get
         cards = (each.address.partition("%")[0] for card in psutil.net_if_addrs().values() for each in card)
-        own = os.path.expanduser(f"~{account}")  # noqa: PTH111 (the other raises for an unknown account)
-        homes = {own, os.environ.get("HOME", "")}
+        homes = {os.path.expanduser(f"~{account}"), given("HOME", "")}  # noqa: PTH111 (the other raises without one)
         return cls(
             project=project,
             environment=os.environ,
             # `/root` identifies nobody, and occurs in source and in paths of containers
             homes=sorted(home for home in homes if home.startswith("/") and home not in ("/", "/root")),
-            users=sorted({account, *(given[name] for name in _NAMING[:3])} - {""}),
-            hosts=sorted({os.uname().nodename, *(given[name] for name in _NAMING[3:]), *hosts} - {""}),
+            users=sorted(filter(None, {account, *map(given, ("USER", "LOGNAME", "SUDO_USER"))})),
+            hosts=sorted(filter(None, {os.uname().nodename, *map(given, ("HOSTNAME", "SLURMD_NODENAME")), *hosts})),
             addresses=sorted(each for each in cards if re.search("[.:]", each) and not _EVERYBODY.fullmatch(each)),
         )
 
     def text(self, text: str) -> str:
         """A redacted text; one in which something is replaced loses its colours."""
         plain = without_colours(text)
-        made = self._text(plain)
-        return text if made == plain else made
-
-    def _text(self, text: str) -> str:
-        text = self._certain(text)
-        text = _PROXY_GIVEN.sub(rf"\1{PROXY}", without_credentials(text))
-        text = _HOMES.sub(HOME, _PROJECTS.sub(PROJECT, text))
+        made = _PROXY_GIVEN.sub(rf"\1{PROXY}", without_credentials(self._certain(plain)))
+        made = _HOMES.sub(HOME, _PROJECTS.sub(PROJECT, made))
         for placed in self._placed:
-            text = placed(text)
-        return self._telling(self._addresses(text))
+            made = placed(made)
+        made = self._telling(self._addresses(made))
+        return text if made == plain else made
 
     def json(self, value: Any) -> Any:
         """Redacted plain data, keys included."""
@@ -161,35 +155,26 @@ class Redactor:
             is_binary = source.suffix not in (".parquet", ".json") and b"\0" in file.read(_SNIFFED_BYTES)
         if not is_binary and not _STAYS.fullmatch(name):
             return changed_file(source, scratch, self._value)
-        self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
+        is_code = name.startswith("workflow/") and not name.startswith("workflow/config/")
+
+        def fault(key: str, text: str) -> str | None:
+            # the bare name of a user or a host is allowed: `alice/model` is the public name of a repository
+            has_any = self._certain(text) != text
+            if source.suffix != ".parquet":  # prompts are other people's texts
+                # code has names like `password=` without a secret behind them
+                held = has_credential if is_code else lambda text: without_credentials(text) != text
+                has_any = has_any or held(text) or is_secret(key, text)
+            what = "has a credential, or a proxy or a folder of this machine, which must not be archived"
+            fix = "it is part of what was measured and cannot be redacted; remove it where it comes from"
+            return f"{what}; {fix}" if has_any else None
+
+        _refuse(str(source), source, fault)
         return source
 
-    def refuse(self, source: Path, *, is_code: bool = False) -> None:
-        """For a file that must stay unchanged: a `ServelabError` names file and place if it has a secret.
-
-        The bare name of a user or a host is allowed: `alice/model` is the public name of a repository. Prompts are
-        other people's texts, so in them only this environment's own values count. Code has names like `password=`
-        without a secret behind them.
-        """
-        is_prompts = source.suffix == ".parquet"
-
-        def has_any(text: str, key: str = "") -> bool:
-            if is_prompts or self._certain(text) != text:
-                return self._certain(text) != text
-            return is_secret(key, text) or (has_credential(text) if is_code else without_credentials(text) != text)
-
-        def refused(place: str, key: str, text: str) -> str:
-            if has_any(text, key):
-                lines = (f"line {number}" for number, line in enumerate(text.split("\n"), 1) if has_any(f"{line}\n"))
-                what = "has a credential, or a proxy or a folder of this machine, which must not be archived"
-                fix = "it is part of what was measured and cannot be redacted; remove it where it comes from"
-                raise ServelabError(f"{source}: {place or next(lines, 'several lines')}: {what}; {fix}")
-            return text
-
-        changed_file(source, Path(os.devnull), refused)
-
     def _certain(self, text: str) -> str:
-        return self._folders(self._exact(text))
+        """The text without this environment's own secrets, proxies and folders."""
+        opened = without_encoded(text, lambda inside: inside is not None and self._exact(inside) != inside)
+        return self._folders(self._exact(opened))
 
 
 @cache
@@ -209,49 +194,16 @@ def _labels(host: str) -> set[str]:
     return {host, first, *([domain] if "." in domain else [])} - {""}
 
 
-def _proxies(value: str) -> tuple[set[str], set[str]]:
-    """The texts of a proxy's variable that are replaced everywhere, and the names of hosts in it."""
-    whole, hosts = set(), set()
-    for part in value.split(","):
-        address = part.strip().lstrip("*.")
-        split = urlsplit(address if "://" in address else f"//{address}")
-        if not address or _EVERYBODY.fullmatch(address.lower()):
-            continue
-        if "://" in address or split.port:
-            whole |= {address, split.netloc.rpartition("@")[2]}
-        if split.hostname and not _EVERYBODY.fullmatch(split.hostname):
-            hosts |= _labels(split.hostname) if split.hostname.count(".") < 2 else {split.hostname}
-    return {text for text in whole if len(text) >= _SHORTEST_SECRET}, hosts
-
-
 def _spellings(folder: Path) -> list[str]:
     """A folder's path as given, and with links resolved."""
     return sorted({str(folder.absolute()), str(folder.resolve())} - {"/"}, key=len, reverse=True)
 
 
 def _variants(value: str) -> set[str]:
-    """A value as it is, and as JSON, HTML, URLs and base64 write it; also each line of a value with several."""
-    lines = {line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET}
-    forms = {value} | (lines if "\n" in value else set())
-    encoded = {part for form in forms if len(form) >= _SHORTEST_ENCODED for part in _in_base64(form.encode())}
-    for form in list(forms):
-        forms |= {
-            json.dumps(form)[1:-1],
-            json.dumps(form, ensure_ascii=False)[1:-1],
-            html.escape(form),
-            quote(form, ""),
-        }
-    return forms | encoded
-
-
-def _in_base64(value: bytes) -> set[str]:
-    """A value as base64 writes it, also inside of a longer text: there it may begin at each of three places."""
-    found = set()
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + value).decode()
-        own = text[-(-before * 4 // 3) : len(text) - (0, 3, 2)[(before + len(value)) % 3]]
-        found |= {own, own.replace("+", "-").replace("/", "_")}
-    return found
+    """A value as it is, and as JSON, HTML and URLs write it; also each line of a value with several."""
+    forms = {value} | {line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET}
+    writes = (lambda form: json.dumps(form, ensure_ascii=False)[1:-1], html.escape, lambda form: quote(form, ""))
+    return forms | {json.dumps(form)[1:-1] for form in forms} | {write(form) for form in forms for write in writes}
 
 
 def _replacing(words: Mapping[str, str], before: str = "", after: str = "", between: str = "") -> Callable[[str], str]:
@@ -259,20 +211,10 @@ def _replacing(words: Mapping[str, str], before: str = "", after: str = "", betw
     if not words:
         return lambda text: text
     longest_first = sorted(words, key=lambda literal: (-len(literal), literal))
-    forms = (between.join(map(_as_in_markdown, literal)) for literal in longest_first)
+    forms = (between.join(map(re.escape, literal)) for literal in longest_first)
     pattern = re.compile(f"{before}(?:{'|'.join(forms)}){after}")
-    plain = {_plain(literal): word for literal, word in words.items()}
-    return lambda text: pattern.sub(lambda match: plain[_plain(match[0])], text)
-
-
-def _as_in_markdown(character: str) -> str:
-    """A pattern of a character, with or without the backslash that Markdown adds."""
-    return character if character.isalnum() else r"\\?" + re.escape(character)
-
-
-def _plain(text: str) -> str:
-    """A text without what a match may have more than its literal."""
-    return BREAK.sub("", text).replace("\\", "")
+    plain = {BREAK.sub("", literal): word for literal, word in words.items()}
+    return lambda text: pattern.sub(lambda match: plain[BREAK.sub("", match[0])], text)
 
 
 def _placed(name: str, word: str) -> Callable[[str], str]:
@@ -286,13 +228,9 @@ def _placed(name: str, word: str) -> Callable[[str], str]:
     return lambda text: pattern.sub(lambda match: (match[1] or "") + word, text)
 
 
-_LEFT_OUT = {
-    "Base64 High Entropy String",
-    "Hex High Entropy String",
-    "Secret Keyword",
-    "Public IP (ipv4)",
-    "Basic Auth Credentials",
-}
+_LEFT_OUT = {"Base64 High Entropy String", "Hex High Entropy String", "Secret Keyword", "Public IP (ipv4)"}
+_LEFT_OUT |= {"Basic Auth Credentials"}
+"""Rules that find hashes, tokens of text, versions and what was just replaced."""
 
 
 @cache
@@ -305,14 +243,75 @@ def rules() -> tuple[BasePlugin, ...]:
 def refuse_secrets(name: str, path: Path) -> None:
     """`ServelabError` with place and rule if a redacted member has a secret. Prompts of a workload are not read."""
 
-    def refused(place: str, key: str, text: str) -> str:
-        for number, line in enumerate(text.split("\n"), 1):
+    def fault(key: str, text: str) -> str | None:
+        for line in text.split("\n"):
             for rule in rules() if not HASH_IN_LOCK.fullmatch(line) else ():
                 if any(rule.analyze_string(f'"{key}": "{line}"' if key else line)):
                     what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets)"
-                    fix = "which must not be archived; remove it from the file below the project's folder"
-                    raise ServelabError(f"{name}: {place or f'line {number}'}: {what}, {fix}")
-        return text
+                    return f"{what}, which must not be archived; remove it from the file below the project's folder"
+        return None
 
     if not (name.startswith("results/workloads/") and path.suffix == ".parquet"):
-        changed_file(path, Path(os.devnull), refused)
+        _refuse(name, path, fault)
+
+
+def _refuse(name: str, path: Path, fault: Callable[[str, str], str | None]) -> None:
+    """`ServelabError` with the place of a text in a file that has a `fault`, judged by its key and itself."""
+
+    def checked(place: str, key: str, text: str) -> str:
+        if why := fault(key, text):
+            lines = (f"line {number}" for number, line in enumerate(text.split("\n"), 1) if fault(key, f"{line}\n"))
+            raise ServelabError(f"{name}: {place or next(lines, 'several lines')}: {why}")
+        return text
+
+    changed_file(path, Path(os.devnull), checked)
+
+
+Change = Callable[[str, str, str], str]
+"""From the place of a text (of a text file none), its key (in JSON) and the text to the text that takes its place."""
+
+
+def changed_file(source: Path, scratch: Path, change: Change) -> Path:
+    """`source` if nothing changes, else `scratch` with the changed content."""
+    if source.suffix == ".parquet":
+        return _changed_parquet(source, scratch, change)
+    if source.suffix != ".json":
+        text = source.read_bytes().decode(errors="surrogateescape")
+        if (made := change("", "", text)) != text:
+            scratch.write_bytes(made.encode(errors="surrogateescape"))
+        return source if made == text else scratch
+    try:
+        value = json.loads(source.read_bytes())
+    except ValueError as error:
+        raise ServelabError(f"{source}: not valid JSON: {error}") from None
+    if (changed := changed_json(value, change)) != value:
+        scratch.write_text(json.dumps(changed, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return source if changed == value else scratch
+
+
+def changed_json(value: Any, change: Change, place: str = "", key: str = "") -> Any:
+    """Plain data with each text and each key changed. A text behind an option has the option as its key."""
+    if isinstance(value, dict):
+        named = {name: changed_json(item, change, f"{place}.{name}".lstrip("."), name) for name, item in value.items()}
+        return {change(place or "its keys", "", name): item for name, item in named.items()}
+    if isinstance(value, list):
+        keys = [key, *(item if isinstance(item, str) and item.startswith("-") else key for item in value)]
+        pairs = enumerate(zip(keys, value, strict=False))
+        return [changed_json(item, change, f"{place}.{number}".lstrip("."), name) for number, (name, item) in pairs]
+    return change(place, key, value) if isinstance(value, str) else value
+
+
+def _changed_parquet(source: Path, scratch: Path, change: Change) -> Path:
+    table = made = read_arrow(source)
+    for number, field in enumerate(table.schema):
+        if "string" in str(field.type):
+            values = table[field.name].to_pylist()
+            once = cache(partial(change, f"column {field.name}"))  # each text once, wherever it is in a column
+            changed = changed_json(values, lambda place, key, text, once=once: once("", text))  # type: ignore[misc]
+            made = made if changed == values else made.set_column(number, field, pa.array(changed, field.type))
+    metadata = table.schema.metadata or {}
+    described = {key: change("its metadata", "", value.decode()).encode() for key, value in metadata.items()}
+    if made is table and described == metadata:
+        return source
+    pq.write_table(made.replace_schema_metadata(described or None), scratch, compression="zstd")
+    return scratch

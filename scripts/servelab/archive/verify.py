@@ -30,8 +30,9 @@ from servelab.archive.layout import (
     Manifest,
     files_below,
     opened,
+    reading,
+    shown,
 )
-from servelab.archive.unpack import reading, shown
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables.io import read_arrow
 from servelab.report.claims_section import RecordedLogs
@@ -42,20 +43,10 @@ from servelab.search.versions import study_versions, versions_id
 
 _TOLERANCE = 1e-9
 """Relative, of numbers with a fraction."""
-_NEVER = (
-    "archive_study",
-    "build_environment",
-    "convert_model",
-    "download_dataset",
-    "download_model",
-    "measure",
-    "prepare_workload",
-    "quantize_model",
-)
-"""Rules that reserve a device, download something, or make the inputs of such rules."""
+_COMPUTE = ("answer", "recorded", "report", "stages")
+"""Files of rules that only compute; others reserve a device, download something, or make what such rules read."""
 _ANSWERS = "answers"
 """Folder of a study that also has the answers under earlier versions, which cannot be recomputed."""
-_LINES = 12
 
 
 @dataclass
@@ -66,28 +57,21 @@ class Verification:
     holds: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """One line per fault, beginning with the file."""
-    incomparable: list[str] = field(default_factory=list)
-    """Those of the faults that say nothing, because other code or other packages made the file."""
-
-
-def verify_archive(path: Path, code: Path) -> Verification:
-    """Verifies an archive without a network; the workflow in the folder `code` recomputes the tables.
-
-    An unreadable archive is a `ServelabError`.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="servelab-verify-") as parent,
-        verified(path, code, Path(parent)) as (found, _),
-    ):
-        return found
+    incomparable: int = 0
+    """How many of the faults, the first ones, say nothing, because other code or other packages made the file."""
 
 
 @contextmanager
-def verified(path: Path, code: Path, parent: Path) -> Iterator[tuple[Verification, Path]]:
-    """The verification of an archive, and the folder below `parent` with its content."""
-    with opened(path, parent) as (manifest, folder, faults), tempfile.TemporaryDirectory() as scratch:
-        found = Verification(manifest, faults=faults)
-        work = Path(scratch) / "again"
+def verified(path: Path, code: Path, parent: Path | None = None) -> Iterator[tuple[Verification, Path]]:
+    """The verification of an archive, without a network, and the folder below `parent` with its content.
+
+    The workflow in the folder `code` makes the tables again. An unreadable archive is a `ServelabError`.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="servelab-verify-") as scratch,
+        opened(path, parent or Path(scratch)) as (manifest, folder, faults),
+    ):
+        found, work = Verification(manifest, faults=faults), Path(scratch) / "again"
         try:
             with reading(f"{manifest.folder}: cannot be recomputed"):
                 if not faults:
@@ -100,8 +84,7 @@ def verified(path: Path, code: Path, parent: Path) -> Iterator[tuple[Verificatio
                     _compare(folder, manifest, code, work, found)
         except ServelabError as error:
             faults.append(str(error))
-        for lines in (faults, found.incomparable):
-            lines[:] = [line.replace(f"{folder}/", "").replace(f"{work}/", "") for line in lines]
+        faults[:] = [line.replace(f"{folder}/", "").replace(f"{work}/", "") for line in faults]
         yield found, folder
 
 
@@ -115,14 +98,13 @@ def _faults_of_content(folder: Path, manifest: Manifest) -> Iterator[str]:
     if contents.faults:
         return
     expected = {*contents.files, README, CRATE}
-    yield from (f"{name}: belongs to nothing of the study" for name in sorted(manifest.members.keys() - expected))
-    yield from (f"{name}: missing" for name in sorted(expected - manifest.members.keys()))
-    study = manifest.search.split("/")[1]
-    said = (manifest.study, manifest.title, manifest.date, sorted(manifest.omitted))
-    found = (study, contents.title, contents.date, sorted(contents.omitted))
-    for name, one, other in zip(("study", "title", "date", "omitted"), said, found, strict=True):
-        if one != other:
-            yield f"{MANIFEST}: {name}: {one}, not {other}"
+    for name in sorted(manifest.members.keys() ^ expected):
+        yield f"{name}: {'missing' if name in expected else 'belongs to nothing of the study'}"
+    told = manifest.model_dump(include={"study", "title", "date", "omitted"})
+    found = {"study": manifest.search.split("/")[1], "title": contents.title, "date": contents.date}
+    for name, value in (found | {"omitted": contents.omitted}).items():
+        if told[name] != value:
+            yield f"{MANIFEST}: {name}: {shown(str(told[name]))}, not {shown(str(value))}"
 
 
 def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
@@ -133,12 +115,11 @@ def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str |
     """
     _prepare(folder, manifest, code, work)
     kind, study = manifest.search.split("/")
-    configured = {"studies": [], "recorded": [], kind: [study]}
-    (work / "config/config.yaml").write_text(json.dumps(configured) + "\n")  # JSON is YAML
+    (work / "config/config.yaml").write_text(json.dumps({"studies": [], "recorded": [], kind: [study]}))  # JSON is YAML
     targets = [f"{manifest.folder}{each}" for each in made_of(manifest.search) if each not in ("charts", *RENDERED)]
     targets += [_current_answer(work, manifest)] if manifest.is_live else []
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((code / "rules").glob("*.smk")))
-    rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)) - set(_NEVER))
+    text = "\n".join((code / f"rules/{name}.smk").read_text(encoding="utf-8") for name in _COMPUTE)
+    rules = re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/default", "--quiet", "--nolock", *targets]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEMAKE_", "SERVELAB_"))}
     programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
@@ -160,7 +141,7 @@ def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str |
         return None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
-    return " / ".join((errors or lines)[-_LINES:])
+    return " / ".join((errors or lines)[-12:])
 
 
 def _prepare(folder: Path, manifest: Manifest, code: Path, work: Path) -> None:
@@ -191,21 +172,18 @@ def _compare(folder: Path, manifest: Manifest, code: Path, work: Path, found: Ve
         return
     (work / README).write_text(readme(manifest, work / manifest.folder / "recommended.json"), encoding="utf-8")
     (work / CRATE).write_text(json.dumps(crate_metadata(manifest)), encoding="utf-8")
-    made = [path for path in files_below(work / manifest.folder) if not path.name.startswith(".")]  # Snakemake's own
-    own = {path.relative_to(work).as_posix() for path in made} | {README, CRATE}
-    archived = {name for name in manifest.members if name.startswith(manifest.folder)} | {README, CRATE}
-    earlier = f"{manifest.folder}{_ANSWERS}/"
-    kept = {name for name in archived if name.startswith(earlier)} if manifest.is_live else set()
-    kept -= {_current_answer(work, manifest)} if manifest.is_live else set()
-    drawn = {name for name in own | archived if name.startswith(f"{manifest.folder}charts/")}
-    names = sorted((own | archived) - kept - drawn)
-    different = {name: differs for name in names if (differs := difference(folder / name, work / name))}
-    again = f"{len(names) - len(different)} tables, decisions, answers and pages made again from the raw records"
+    made = {path.relative_to(work).as_posix() for path in files_below(work / manifest.folder) if path.name[0] != "."}
+    names = made | {name for name in manifest.members if name.startswith(manifest.folder)} | {README, CRATE}
+    drawn = {name for name in names if name.startswith(f"{manifest.folder}charts/")}
+    kept = {name for name in names if manifest.is_live and name.startswith(f"{manifest.folder}{_ANSWERS}/")}
+    kept -= {_current_answer(work, manifest)} if kept else set()
+    compared = sorted(names - drawn - kept)
+    different = {name: differs for name in compared if (differs := difference(folder / name, work / name))}
+    again = f"{len(compared) - len(different)} tables, decisions, answers and pages made again from the raw records"
     found.holds.append(f"{again}, but not {len(drawn)} drawings and {len(kept)} answers under earlier versions")
     versions = _other_versions(folder / WORKFLOW, code) if different else ""
-    lines = [f"{name}: {differs}{versions}" for name, differs in different.items()]
-    found.faults += lines
-    found.incomparable += lines if versions else []
+    found.faults += [f"{name}: {differs}{versions}" for name, differs in different.items()]
+    found.incomparable = len(different) if versions else 0
 
 
 def difference(archived: Path, again: Path) -> str | None:
@@ -254,8 +232,8 @@ def _is_same(value: Any, again: Any) -> bool:
 
 def _other_versions(workflow: Path, code: Path) -> str:
     """The difference of the code or lock that recomputes from the archive's; empty if they are the same."""
-    files = [path for name in (*CODE, "profiles") for path in [workflow / name, *files_below(workflow / name)]]
-    made_by = [path for path in [*files, workflow / "envs/workflow.lock.txt"] if path.is_file()]
-    pairs = {path: code / path.relative_to(workflow) for path in made_by}
-    other = [path for path, own in pairs.items() if not own.is_file() or own.read_bytes() != path.read_bytes()]
+    names = (*CODE, "profiles", "envs/workflow.lock.txt")
+    made_by = [path for name in names for path in (workflow / name, *files_below(workflow / name)) if path.is_file()]
+    pairs = ((path, code / path.relative_to(workflow)) for path in made_by)
+    other = [path for path, own in pairs if not own.is_file() or own.read_bytes() != path.read_bytes()]
     return f"; {len(other)} files of the workflow differ, such as {min(other)}" if other else ""

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, product
 from pathlib import Path
@@ -220,7 +220,7 @@ def has_credential(text: str) -> bool:
     """
     text = HASH_IN_LOCK.sub("", without_colours(text))
     found = any(pattern.search(text) for pattern in (TOKEN, URL, PRIVATE_KEY, WEBHOOK))
-    return found or _without_encoded(text) != text or _without_broken(text) != text
+    return found or without_encoded(text, _opens) != text or _without_broken(text) != text
 
 
 def without_credentials(text: str) -> str:
@@ -240,7 +240,7 @@ def _without_credentials(text: str) -> str:
     for pattern in _AFTER_NAME:
         text = pattern.sub(rf"\1{REDACTED}", text)
     text = PERHAPS_NAMED.sub(lambda match: match[1] + REDACTED if _looks_secret(match[2]) else match[0], text)
-    return _without_encoded(text)
+    return without_encoded(text, _opens)
 
 
 def decoded(run: str) -> str | None:
@@ -264,16 +264,16 @@ def _looks_secret(value: str) -> bool:
     return ":" in (decoded(value) or "")
 
 
-def _without_encoded(text: str) -> str:
-    """The text without runs in base64 that hold a credential."""
+def without_encoded(text: str, opens: Callable[[str | None], bool]) -> str:
+    """The text without runs in base64 that hold something which `opens`; it gets None where nothing can be decoded."""
 
     def replace(match: re.Match[str]) -> str:
         lines = _LINES.findall(match[0])
         # words before and behind the encoded lines may look like a part of them
         for first, last in product(range(min(2, len(lines))), reversed(range(max(0, len(lines) - 2), len(lines)))):
-            if _opens(decoded("".join(lines[first : last + 1]))):
+            if opens(decoded("".join(lines[first : last + 1]))):
                 return "".join([*lines[:first], REDACTED, "\n" if lines[last + 1 :] else "", *lines[last + 1 :]])
-        return "".join(REDACTED + line[len(BREAK.sub("", line)) :] if _opens(decoded(line)) else line for line in lines)
+        return "".join(REDACTED + line[len(BREAK.sub("", line)) :] if opens(decoded(line)) else line for line in lines)
 
     return BASE64.sub(replace, text)
 

@@ -260,16 +260,16 @@ def make_manifest(inputs: RunInputs, leased: Lease, server: Server | VisitedServ
 
 def git_state(folder: Path) -> GitState:
     """Commit of the project's checkout and whether tracked files were changed; nulls outside a checkout."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    commit = git(folder, "rev-parse", "HEAD")
+    changes = git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitState(commit=commit, dirty=None if changes is None else bool(changes))
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def git(folder: Path, *arguments: str) -> str | None:
+    """The output of git; None if it fails or is missing."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=60
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -92,7 +92,7 @@ def _status_of(folder: Path) -> dict[str, Any] | None:
 
 
 class OtherPlaces(Protocol):
-    """Runs that other places have; `servelab.archive.shared_runs` has them."""
+    """Runs that other places have; `servelab.archive.restore` has them."""
 
     def has(self, run_id: str) -> bool:
         """Whether a place has the run."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servelab.core.identity import canonical_json, workload_id
 from servelab.core.run_spec import HubSource, RunSpec
-from servelab.measure.run_files import ManifestEndpoint, ManifestShell, RunManifest, read_import
+from servelab.measure.run_files import ManifestEndpoint, RunManifest, read_import
 from servelab.report.page import Cell, Table
 from servelab.report.stages_section import Origin
 from servelab.study.project import StudySummary
 from servelab.study.workload_loads import LOAD_KEYS
 
-MANIFEST_PARTS = ("devices", "machine", "git")
-"""Parts of a manifest that identify the machine and the code of a run."""
+_OF_SPEC, _OF_MANIFEST = ("engine", "model", "client", "workload", "capacity"), ("devices", "machine", "git", "shell")
+_NO_MATTER = {"devices": {"__all__": {"index"}}}
+"""Of a manifest: which of several equal devices a run used does not matter."""
 _FIRST_NODE = "read on the first of {} nodes only; energy and what other programs used of the other nodes are not known"
 
 
@@ -91,93 +90,29 @@ class MeasuredRuns(Origin):
         return RunManifest.read(self._folder / run_id / "manifest.json")
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
-        """From `spec.json` and `manifest.json` of all runs; a run without its files is a `ServelabError`."""
-        specs = {run_id: RunSpec.read(self._folder / run_id / "spec.json") for run_id in workload_of}
-        manifests = {run_id: self._manifest(run_id) for run_id in workload_of}
-        engines = [
-            (f"{spec.engine.name} {spec.engine.version}", spec.engine.runtime, spec.engine.environment_sha256)
-            for spec in specs.values()
+        """Parts of `spec.json` and `manifest.json`, each with the runs that are alike in it.
+
+        So a reader sees which runs are not alike. A run without its files is a `ServelabError`.
+        """
+        found: dict[str, dict[str, list[str]]] = {}
+        for run_id, workload in workload_of.items():
+            spec = RunSpec.read(self._folder / run_id / "spec.json")
+            manifest = self._manifest(run_id).model_dump(mode="json", exclude=_NO_MATTER)
+            protocol = spec.protocol.model_dump(mode="json")
+            sent = {"load": {name: protocol.pop(name) for name in LOAD_KEYS}, "slos": dict(study.slos_of(workload))}
+            parts = spec.model_dump(mode="json", include=set(_OF_SPEC)) | {"protocol": protocol}
+            parts[f"workload {workload}"] = parts.pop("workload") | sent | {"capacity": parts.pop("capacity", None)}
+            for name, part in (parts | {name: manifest[name] for name in _OF_MANIFEST}).items():
+                found.setdefault(name, {}).setdefault(_facts(part or {}), []).append(run_id)
+        if (nodes := study.hardware.nodes) > 1:
+            found["telemetry"] = {_FIRST_NODE.format(nodes): list(workload_of)}
+        rows = [
+            [Cell(name.capitalize()), Cell(text), Cell(f"{len(runs)} of {len(workload_of)}", runs[0])]
+            for name, texts in sorted(found.items(), key=lambda of_part: not of_part[0].startswith("workload"))
+            for text, runs in texts.items()
+            if text
         ]
-        models = [
-            (spec.model.id, f"variant {spec.model.variant}, {_format(spec)}", _facts(spec.model.source.model_dump()))
-            for spec in specs.values()
-        ]
-        return {
-            "Engines": _unique(["Engine", "Runtime", "Environment (sha256 of its lock)"], engines),
-            "Model": _unique(["Model", "Weights", "Source"], models),
-            "Workloads": _workloads(study, {workload_of[run_id]: spec for run_id, spec in specs.items()}),
-            "Measurement": _measurement(study, list(specs.values()), list(manifests.values())),
-            "Machines": _machines(manifests),
-        }
-
-
-def _unique(columns: list[str], rows: Sequence[tuple[str, ...]]) -> Table:
-    return Table(columns, [[Cell(text) for text in row] for row in dict.fromkeys(rows)])
-
-
-def _workloads(study: StudySummary, specs: Mapping[str, RunSpec]) -> Table:
-    has_slos = any(study.slos_of(name) for name in study.workloads)
-    rows = [
-        [
-            Cell(title, note=name),
-            Cell(workload_id(spec.workload), link=f"../../workloads/{workload_id(spec.workload)}/"),
-            Cell(_facts(spec.workload.parameters)),
-            Cell(_facts(_load(spec))),
-            *([Cell(_facts(dict(study.slos_of(name))))] if has_slos else []),
-        ]
-        for name, title in study.workloads.items()
-        if (spec := specs.get(name))
-    ]
-    return Table(["Workload", "Requests", "Parameters", "Load", *(["SLOs (most)"] if has_slos else [])], rows)
-
-
-def _measurement(study: StudySummary, specs: Sequence[RunSpec], manifests: Sequence[RunManifest]) -> Table:
-    assert study.protocol is not None
-    protocol = study.protocol.model_dump(mode="json", exclude=set(LOAD_KEYS))
-    nodes = study.hardware.nodes
-    facts = {
-        "Load client": ", ".join(sorted({f"{spec.client.name} {spec.client.version}" for spec in specs})),
-        "Protocol": _facts(protocol),
-        "Telemetry": _FIRST_NODE.format(nodes) if nodes > 1 else "",
-        **_of_the_shell([manifest.shell for manifest in manifests if manifest.shell]),
-    }
-    return Table(["What", "Value"], [[Cell(name), Cell(text)] for name, text in facts.items() if text])
-
-
-def _load(spec: RunSpec) -> dict[str, Any]:
-    """A run's load; for a search for capacity, the quantity that it raises."""
-    load = spec.protocol.model_dump(mode="json", include=LOAD_KEYS)
-    if spec.capacity is None:
-        return load
-    searched = spec.capacity.model_dump(mode="json", exclude={"of"})
-    return load | {spec.capacity.of: "searched"} | {f"capacity {key}": value for key, value in searched.items()}
-
-
-def _machines(manifests: Mapping[str, RunManifest]) -> Table:
-    """One row for each machine and commit, so that a reader sees which runs are not alike."""
-    groups: dict[str, list[str]] = {}
-    for run_id, manifest in manifests.items():
-        # which of several equal devices a run used does not matter
-        parts = manifest.model_dump(mode="json", exclude={"devices": {"__all__": {"index"}}})
-        groups.setdefault(canonical_json([parts[name] for name in MANIFEST_PARTS]), []).append(run_id)
-    rows = []
-    for text, members in groups.items():
-        count = Cell(f"{len(members)} of {len(manifests)} runs", members[0])
-        rows.append([count, *(Cell(_facts(part)) for part in json.loads(text))])
-    return Table(["Runs", *(part.capitalize() for part in MANIFEST_PARTS)], rows)
-
-
-def _of_the_shell(shells: Sequence[ManifestShell]) -> dict[str, str]:
-    """Variables of the shell that the site passed to servers, and those that did not reach them, of any run."""
-    named = {
-        "Variables of the shell, passed by the site": {name for shell in shells for name in shell.passed},
-        "Variables of the shell that no server got": {name for shell in shells for name in shell.kept_out},
-    }
-    return {what: ", ".join(sorted(names)) for what, names in named.items()}
-
-
-def _format(spec: RunSpec) -> str:
-    return f"{spec.model.format}, converted by {spec.model.conversion}" if spec.model.conversion else spec.model.format
+        return {"What the runs were made with": Table(["Of", "What", "Runs"], rows, most=len(rows))}
 
 
 def _facts(value: Any) -> str:

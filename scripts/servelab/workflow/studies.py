@@ -32,7 +32,7 @@ from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import CONFIRM, PROOF_STAGES, Study
 
 if TYPE_CHECKING:
-    from servelab.archive.shared_runs import SharedRuns
+    from servelab.archive.restore import SharedRuns
 
 SOURCE = "config/config.yaml or --config"
 
@@ -76,7 +76,7 @@ def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], N
     """
     if not config.runs_from:
         return None
-    from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
+    from servelab.archive.restore import SharedRuns  # takes a second, and few studies have such a place
 
     return SharedRuns(config.runs_from, results, report)
 
