@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from servelab.cli.launch import servelab
+from servelab.core.cli import call
 
 ROOT = Path(__file__).parents[1]
 _MODULE, _, _FUNCTION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"][
@@ -26,13 +27,14 @@ def run_servelab(*words: object, cwd: Path = ROOT, **variables: str) -> subproce
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(said),
         contextlib.redirect_stderr(errors),
-        pytest.raises(SystemExit) as end,
     ):
         patch.chdir(cwd)
         for name, value in variables.items():
             patch.setenv(name, value)
-        if words and words[0] in servelab.commands:  # its parser has the folder of the last call
-            vars(servelab.commands[words[0]]).pop("_parser", None)
-        servelab.main([str(word) for word in words], prog_name="servelab")
+        code: object = 0
+        try:
+            call(lambda: servelab([str(word) for word in words]))
+        except SystemExit as end:
+            code = end.code or 0
     printed = (stream.buffer.getvalue().decode() for stream in (said, errors))
-    return subprocess.CompletedProcess(words, end.value.code or 0, *printed)
+    return subprocess.CompletedProcess(words, code, *printed)

@@ -1,4 +1,4 @@
-"""The command `servelab`: what it hands to Snakemake and to scripts, how it completes, and the study that it begins."""
+"""The command `servelab`: what it hands to Snakemake and to scripts, and the study that it begins."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from servelab_command import run_servelab
 
 from servelab.cli.checkout import find_studies
 from servelab.cli.first_study import first_model
-from servelab.cli.launch import servelab, snakemake_line
+from servelab.cli.launch import COMMANDS, snakemake_line
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
 
@@ -51,19 +51,24 @@ def here(checkout):
     return run
 
 
-@pytest.mark.parametrize("name", servelab.commands)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(name, here):
     code, said, errors = here(name, "--help")
     assert code == 0, errors
     assert f"servelab {name}" in said
-    assert " ".join(servelab.commands[name].help.partition("\n")[0].split()[:3]) in said
+    assert " ".join(COMMANDS[name].text.partition("\n")[0].split()[:3]) in said
 
 
 def test_where_no_study_is_it_says_so(tmp_path):
     done = run_servelab("run", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab tune NAME -- COMMAND\n"
-    assert run_servelab("--help", cwd=tmp_path).returncode == 0
+    for words in ([], ["--help"]):
+        done = run_servelab(*words, cwd=tmp_path)
+        assert done.returncode == 0 and all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    done = run_servelab("comapre", cwd=tmp_path)
+    assert done.returncode == 2 and "did you mean `compare`?" in done.stderr
+    assert run_servelab("--version", cwd=tmp_path).stdout.startswith("servelab ")
 
 
 def test_any_folder_becomes_a_folder_of_studies(tmp_path):
@@ -112,11 +117,6 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
     done = run_servelab("read", log, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[0])["file"].endswith(f"logs/{log}")
-
-
-def test_completion_of_subcommands(here):
-    code, said, errors = here(_SERVELAB_COMPLETE="bash_complete", COMP_WORDS="servelab co", COMP_CWORD="1")
-    assert (code, said.split()) == (0, ["plain,compare"]), errors
 
 
 def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):
@@ -171,7 +171,7 @@ def test_the_hub_is_asked_for_the_newest_commit(monkeypatch):
 
 def test_the_table_of_the_readme_has_every_command():
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `servelab ")]
-    assert [row.split()[2].strip("`") for row in rows] == list(servelab.commands)
+    assert [row.split()[2].strip("`") for row in rows] == list(COMMANDS)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from made_study import demo_study
 
-from servelab.cli.launch import servelab
+from servelab.cli.launch import COMMANDS, Script
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
 from servelab.search.simulate import Measured, simulate_project
@@ -112,7 +112,7 @@ def test_a_skill_has_its_folders_name_and_commands_that_exist(file):
     lines = re.findall(r"`servelab ([^`]+)`", text)
     assert lines
     for name, *words in map(str.split, lines):
-        command = servelab.commands[name]
-        known = getattr(command, "_parser", None)
-        flags = known._option_string_actions if known else {"--again", "--json"}
+        command = COMMANDS[name]
+        is_script = isinstance(command, Script)
+        flags = command.parser(name)._option_string_actions if is_script else {"--again", "--json"}
         assert {word for word in words if word.startswith("--") and word != "--"} <= set(flags), name

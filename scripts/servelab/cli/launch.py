@@ -11,13 +11,10 @@ import ast
 import importlib
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
-
-import click
 
 from servelab.cli import here
 from servelab.cli.checkout import (
@@ -28,9 +25,9 @@ from servelab.cli.checkout import (
     study_names,
     this_place,
 )
-from servelab.core.cli import call
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT, own_or_shipped
+from servelab.core.registry import nearest
 from servelab.core.run_spec import DISTURBED, FAILED
 
 PROFILE = Path("profiles/default")
@@ -122,75 +119,48 @@ def _path(here: Path, root: Path, *, is_name: bool) -> Callable[[str], Path]:
     return path
 
 
-class Delegated(click.Command, ABC):
-    """A subcommand whose options are those of a program, read and explained by the program itself."""
-
-    def __init__(self, name: str, usage: str, text: str) -> None:
-        super().__init__(
-            name,
-            params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar=usage)],
-            help=text,
-            short_help=text.partition("\n")[0].rstrip("."),
-            add_help_option=False,
-            context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        )
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Runs it; an error that the user can fix is one line."""
-        call(lambda: self.start(this_place(), ctx.params["words"]))
-
-    @abstractmethod
-    def start(self, root: Path, words: Sequence[str]) -> None:
-        """Does it in a checkout or a folder of studies, with the words after the subcommand."""
-
-
-class Script(Delegated):
+class Script:
     """Runs `scripts/<script>.py`, which has its options in `options()` and its work in `main(arguments)`."""
 
-    def __init__(self, name: str, script: str, usage: str) -> None:
+    def __init__(self, script: str) -> None:
         self._script = script
-        super().__init__(name, usage, script_text(script))
 
-    @cached_property
-    def _parser(self) -> argparse.ArgumentParser:
+    @property
+    def text(self) -> str:
+        """The docstring of the script, which is not imported for that."""
+        return ast.get_docstring(ast.parse((Path(__file__).parents[2] / f"{self._script}.py").read_bytes())) or ""
+
+    def parser(self, name: str) -> argparse.ArgumentParser:
+        """Its options."""
         parser: argparse.ArgumentParser = importlib.import_module(self._script).options()
-        parser.prog = f"servelab {self.name}"
+        parser.prog = f"servelab {name}"
         return parser
 
-    def start(self, root: Path, words: Sequence[str]) -> None:
-        """See `Delegated.start`."""
-        arguments = read_from(self._parser, words, Path.cwd(), root)
+    def start(self, name: str, root: Path, words: Sequence[str]) -> None:
+        """Does it in a checkout or a folder of studies, with the words after the subcommand."""
+        arguments = read_from(self.parser(name), words, Path.cwd(), root)
         os.chdir(root)
         importlib.import_module(self._script).main(arguments)
 
 
-class Workflow(Delegated):
+class Workflow:
     """Runs Snakemake on the studies that are named, or on those of config/config.yaml.
 
     `servelab plan --json` prints an object for each study instead.
     """
 
-    def __init__(self, name: str, fixed: Sequence[str], text: str) -> None:
-        self._fixed = fixed
-        usage = "[STUDY]... [SNAKEMAKE OPTION]..."
-        text += f"""
+    def __init__(self, fixed: Sequence[str], text: str) -> None:
+        self._fixed, self.text = fixed, text
 
-Usage: servelab {name} {usage}
-
-STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
-a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
-SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
-        super().__init__(name, usage, text)
-
-    def start(self, root: Path, words: Sequence[str]) -> None:
-        """See `Delegated.start`; Snakemake takes the place of this process."""
+    def start(self, name: str, root: Path, words: Sequence[str]) -> None:
+        """See `Script.start`; Snakemake takes the place of this process."""
         if any(word in ("-h", "--help") for word in words):
-            print(self.help)
+            print(f"{self.text}\n\nUsage: servelab {name} {_WORDS_FOR_SNAKEMAKE}")
             return
         os.chdir(root)
         studies, known = _studies(words), study_names(root)
         check_names(studies, known)
-        if self.name == "plan" and "--json" in words:
+        if name == "plan" and "--json" in words:
             from servelab.report.json_output import print_line  # here, as other subcommands need neither
             from servelab.search.forecast import forecast
 
@@ -217,19 +187,6 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606
 
 
-def script_text(script: str) -> str:
-    """The docstring of a script, which is not imported for that."""
-    return ast.get_docstring(ast.parse((Path(__file__).parents[2] / f"{script}.py").read_bytes())) or ""
-
-
-class InOrder(click.Group):
-    """Lists its subcommands in the order of a study's life."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the subcommands."""
-        return list(self.commands)
-
-
 PLAN = """Prints what is left to measure: stages, server starts, accelerator-hours; runs nothing.
 
 With `--json`, an object for each study."""
@@ -243,37 +200,56 @@ start that would not end in time; the same command goes on in the next allocatio
 measured of them moves to results/runs/set-aside."""
 
 
-@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="servelab")
-def servelab() -> None:
-    """Finds the fastest way to serve a language model on your hardware, by measuring it.
+_WORDS_FOR_SNAKEMAKE = """[STUDY]... [SNAKEMAKE OPTION]...
 
-    Every command works from any folder of a checkout, and from any folder that has a study. Paths
-    in its arguments are relative to the current folder, those that it prints to the checkout or to that folder.
-    """
+STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
+a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
+SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
+
+COMMANDS: dict[str, Script | Workflow] = {
+    "demo": Script("run_demo"),
+    "tune": Script("tune_command"),
+    "init": Script("tune_command"),
+    "check": Script("check_studies"),
+    "plan": Workflow(["--dry-run", *_QUIET], PLAN),
+    "run": Workflow([], RUN),
+    "propose": Script("propose_candidate"),
+    "status": Script("status"),
+    "report": Script("show_recommendation"),
+    "compare": Script("compare_studies"),
+    "upgrade": Script("upgrade_engine"),
+    "bisect": Script("bisect_releases"),
+    "bench": Script("bench_server"),
+    "archive": Workflow(["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
+    "verify": Script("verify_archive"),
+    "restore": Script("restore_archive"),
+    "read": Script("read_log"),
+    "explain": Script("explain_log"),
+}
+"""Subcommands in the order of a study's life."""
+
+_HELP = """Usage: servelab COMMAND [WORD]...    (`servelab COMMAND --help` explains one)
+
+Finds the fastest way to serve a language model on your hardware, by measuring it.
+
+Every command works from any folder of a checkout, and from any folder that has a study. Paths in its arguments are
+relative to the current folder, those that it prints to the checkout or to that folder.
+"""
 
 
-for command in (
-    Script("demo", "run_demo", ""),
-    Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
-    Script("init", "tune_command", "NAME --model MODEL [OPTION]..."),
-    Script("check", "check_studies", "[STUDY]... [OPTION]..."),
-    Workflow("plan", ["--dry-run", *_QUIET], PLAN),
-    Workflow("run", [], RUN),
-    Script("propose", "propose_candidate", "STUDY --argument NAME[=VALUE] [OPTION]..."),
-    Script("status", "status", "[STUDY]... [OPTION]..."),
-    Script("report", "show_recommendation", "[STUDY]..."),
-    Script("compare", "compare_studies", "OLD NEW [OPTION]..."),
-    Script("upgrade", "upgrade_engine", "STUDY --engine ENGINE --to VERSION [OPTION]..."),
-    Script("bisect", "bisect_releases", "STUDY --engine ENGINE --good VERSION --bad VERSION [OPTION]..."),
-    Script("bench", "bench_server", "URL [OPTION]..."),
-    Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
-    Script("verify", "verify_archive", "FILE... [OPTION]..."),
-    Script("restore", "restore_archive", "FILE [OPTION]..."),
-    Script("read", "read_log", "PATH... [OPTION]..."),
-    Script("explain", "explain_log", "--engine ENGINE FILE [OPTION]..."),
-):
-    servelab.add_command(command)
+def servelab(words: Sequence[str]) -> None:
+    """Runs a subcommand with the words after it; an error that the user can fix is a `ServelabError`."""
+    name, *rest = words or ["--help"]
+    if name in ("-h", "--help"):
+        print(_HELP)
+        for each, command in COMMANDS.items():
+            print(f"  {each:10}{command.text.splitlines()[0]}")
+    elif name == "--version":
+        print(f"servelab {version('servelab')}")
+    elif name not in COMMANDS:
+        raise ConfigError(f"servelab {name}: no such command{nearest(name, list(COMMANDS))}")
+    else:
+        COMMANDS[name].start(name, this_place(), rest)
 
 
 def main() -> None:
