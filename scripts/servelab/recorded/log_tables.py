@@ -16,8 +16,8 @@ from servelab.machine.rates import published_rates
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
-from servelab.recorded.audit import RUN_RULES, Run, RunRule, summary, unsound_rates
-from servelab.recorded.logs import Logs
+from servelab.recorded.audit import RUN_RULES, Run, RunRule, summary
+from servelab.recorded.logs import Logs, unsound_rates
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
 from servelab.results.checks.bandwidth import Decoding, judge_device

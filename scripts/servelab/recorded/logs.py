@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, ReadError, read_file
-from servelab.recorded.readers.figures import ValueRange
+from servelab.recorded.readers.figures import ValueRange, total
 from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, load_recorded
 
 
@@ -75,6 +77,18 @@ class Logs:
         value, half_unit = (sum(each) / len(found) for each in zip(*found, strict=True))
         return ValueRange.around(value, half_unit)
 
+    def honest_rates(self, candidates: Iterable[str], workload: str, metric: str) -> dict[str, ValueRange] | None:
+        """Candidate → tokens / duration, its mean over rounds; None unless a rate that a log prints differs from it."""
+        rates, agree = dict[str, ValueRange](), True
+        for name in candidates:
+            blocks = self.rounds(name, workload)
+            found = [of[metric] for block in blocks if metric in (of := token_rates(block))]
+            if not found or len(found) < len(blocks):
+                return None
+            agree &= all(printed.meets(computed) for printed, computed in found)
+            rates[name] = ValueRange.around(fmean(computed.value for _, computed in found))
+        return None if agree else rates
+
     def _read_log(self, file: str, workload: str) -> Block | BrokenLog:
         path, prompts = self.folder / LOGS / file, self.study.workloads[workload].prompts
         if not path.is_file():
@@ -112,3 +126,24 @@ def studies_beside(folder: Path) -> tuple[Logs, ...]:
 def figures_of(block: Block) -> frozenset[tuple[str, str, float]]:
     """All figures of a block, to distinguish one run printed twice from two runs."""
     return frozenset((each.metric, each.statistic, each.value) for each in block.figures if each.value is not None)
+
+
+_AMOUNTS = {"output_tokens_per_s": ("output_tokens",), "total_tokens_per_s": ("input_tokens", "output_tokens")}
+"""Rate → what it counts."""
+
+
+def token_rates(block: Block) -> dict[str, tuple[ValueRange, ValueRange]]:
+    """Token rates of a log that has the tokens and the duration too: each as printed, and as tokens / duration."""
+    printed = (each for each in block.figures if each.statistic == VALUE)
+    of = {each.metric: ValueRange.around(each.value, each.half_unit) for each in printed if each.value is not None}
+    return {
+        metric: (of[metric], total(of, parts) / of["duration_s"])
+        for metric, parts in _AMOUNTS.items()
+        if block.value("duration_s") and of.keys() >= {metric, *parts}
+    }
+
+
+def unsound_rates(block: Block) -> dict[str, float]:
+    """Token rates that the log prints otherwise than its tokens and duration give, and what these give."""
+    rates = token_rates(block)
+    return {metric: computed.value for metric, (printed, computed) in rates.items() if not printed.meets(computed)}

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 ATTEMPTS = 6
 """Attempts after which a source is given up."""
 FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
 TIMEOUT_S = 30.0
 RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-class _TryAgainError(Exception):
-    """A fault that may be gone at the next attempt; `pause_s` is the pause that the server asked for."""
-
-    def __init__(self, message: str, pause_s: float | None = None) -> None:
-        super().__init__(message)
-        self.pause_s = pause_s
 
 
 def download(url: str, destination: Path, content: Content, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -46,59 +37,47 @@ def download(url: str, destination: Path, content: Content, *, sleep: Callable[[
         return
     import httpx
 
+    fault = ""
     with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S) as client:
         for attempt in range(ATTEMPTS):
+            if attempt:
+                pause_s = FIRST_PAUSE_S * 2 ** (attempt - 1)
+                text = f"{url}: {fault}; trying again in {pause_s:.0f} s"
+                print(without_credentials(text), file=sys.stderr, flush=True)
+                sleep(pause_s)
             try:
                 write_pinned(destination, content, _blocks(client, url, destination.name, content))
                 return
-            except _TryAgainError as fault:
-                if attempt + 1 == ATTEMPTS:
-                    raise ServelabError(f"{url}: given up after {ATTEMPTS} attempts: {fault}") from None
-                pause_s = min(fault.pause_s or FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S)
-                text = f"{url}: {fault}; trying again in {pause_s:.0f} s"
-                print(without_credentials(text), file=sys.stderr, flush=True)
-            sleep(pause_s)
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+                raise ServelabError(f"{url}: {error}") from None
+            except httpx.HTTPError as error:
+                fault = str(error) or type(error).__name__
+    raise ServelabError(f"{url}: given up after {ATTEMPTS} attempts: {fault}")
 
 
 def _blocks(client: httpx.Client, url: str, name: str, content: Content) -> Iterator[bytes]:
-    """The answer to one request, as it arrives."""
+    """The answer to one request, as it arrives; `httpx.HTTPError` for a fault that may be gone at the next one."""
     import httpx
 
-    received = 0
-    try:
-        # `identity`: the bytes of a compressed answer are not those of the file.
-        with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
-            _check_answer(response, url, content)
-            with tqdm(
-                desc=name,
-                total=content.size_bytes,
-                unit="B",
-                unit_scale=True,
-                disable=None,  # shown on a terminal only
-                file=sys.__stderr__,  # a bar moves the cursor
-            ) as progress:
-                for block in response.iter_raw():
-                    yield block
-                    received += len(block)
-                    progress.update(len(block))
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise ServelabError(f"{url}: {error}") from None
-    except httpx.HTTPError as error:
-        raise _TryAgainError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+    # `identity`: the bytes of a compressed answer are not those of the file.
+    with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
+        status, length = response.status_code, response.headers.get("Content-Length", "")
+        if status in RETRIED_STATUS:
+            raise httpx.HTTPError(f"HTTP {status}")
+        if status != HTTPStatus.OK:
+            raise ServelabError(f"{url}: HTTP {status} {response.reason_phrase}".rstrip())
+        if length.isdigit() and int(length) != content.size_bytes:
+            raise ContentError(f"{url}: the file has {int(length):,} bytes, not the pinned {content.size_bytes:,}")
+        # shown on a terminal only; a bar moves the cursor
+        bar = tqdm(desc=name, total=content.size_bytes, unit="B", unit_scale=True, disable=None, file=sys.__stderr__)
+        received = 0
+        with bar:
+            for block in response.iter_raw():
+                yield block
+                received += len(block)
+                bar.update(len(block))
     if received < content.size_bytes:
-        raise _TryAgainError(f"truncated: {received:,} of {content.size_bytes:,} bytes received")
-
-
-def _check_answer(response: httpx.Response, url: str, content: Content) -> None:
-    """Raises unless the status is 200 and the length the pinned one, if it is given."""
-    status, length = response.status_code, response.headers.get("Content-Length", "")
-    if status in RETRIED_STATUS:
-        asked = response.headers.get("Retry-After", "")
-        raise _TryAgainError(f"HTTP {status}", float(asked) if asked.isdigit() else None)
-    if status != HTTPStatus.OK:
-        raise ServelabError(f"{url}: HTTP {status} {response.reason_phrase}".rstrip())
-    if length.isdigit() and int(length) != content.size_bytes:
-        raise ContentError(f"{url}: the file has {int(length):,} bytes, not the pinned {content.size_bytes:,}")
+        raise httpx.HTTPError(f"truncated: {received:,} of {content.size_bytes:,} bytes received")
 
 
 class UrlFile(FileSource):

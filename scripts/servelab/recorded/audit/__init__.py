@@ -21,10 +21,9 @@ from servelab.recorded.audit.findings import (
     Run,
     RunRule,
     summary,
-    unsound_rates,
 )
 
-__all__ = ["RUN_RULES", "VERDICTS", "AuditEvidence", "Run", "RunRule", "audit", "summary", "unsound_rates"]
+__all__ = ["RUN_RULES", "VERDICTS", "AuditEvidence", "Run", "RunRule", "audit", "summary"]
 
 _RANKS = {"chosen", "recommended", "order", "broken_log", "served_model", "never_ran", "printed_twice"}
 _RANKS |= {"like_the_baseline"}

@@ -11,16 +11,8 @@ from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
-from servelab.recorded.audit.findings import (
-    AuditEvidence,
-    Row,
-    Verdict,
-    finding,
-    honest_rates,
-    plain,
-    served_alike,
-    unsound_rates,
-)
+from servelab.recorded.audit.findings import AuditEvidence, Row, Verdict, finding, plain, served_alike
+from servelab.recorded.logs import unsound_rates
 from servelab.recorded.readers.figures import ValueRange
 from servelab.study.recorded import published_claims as claims
 from servelab.study.recorded.commands import read_command, same_command
@@ -70,7 +62,7 @@ def _pair(claim: _Pair, evidence: AuditEvidence) -> Iterator[Row]:
         return
     sides = [_on_basis(claim, evidence, name, figures[name]) for name in names]
     notes = [f" {joined} ".join(plain(side.value) for side, _ in sides), *(note for _, note in sides)]
-    rates = honest_rates(evidence.logs, names, claim.workload, claim.metric)
+    rates = evidence.logs.honest_rates(names, claim.workload, claim.metric)
     if rates is not None and isinstance(claim, claims.ChangeClaim) and (honest := _computed(claim, evidence, rates)):
         change = _in_digits(honest.value, claim.printed)
         notes.append(f"the logs' rates are not tokens / duration, by which it is {change}")
@@ -244,7 +236,7 @@ def _by_honest_rates(
     """The finding, with the number by tokens / duration if it holds only by printed rates that are not that."""
     if found["verdict"] not in ("confirmed", "rounded"):
         return found
-    rates = honest_rates(evidence.logs, candidates, found["workload"], found["metric"])
+    rates = evidence.logs.honest_rates(candidates, found["workload"], found["metric"])
     if rates is None:
         return found
     of = ", ".join(f"{name} {rate.value:.2f}" for name, rate in rates.items())

@@ -5,16 +5,15 @@ They compare logs with themselves, the baseline and the study.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, NamedTuple, get_args
 
 from servelab.core.yaml_file import metric_label
-from servelab.recorded.logs import Logs, figures_of
+from servelab.recorded.logs import Logs, figures_of, token_rates
 from servelab.recorded.readers import VALUE, Block
-from servelab.recorded.readers.figures import Key, ValueRange, total
+from servelab.recorded.readers.figures import Key
 from servelab.results.checks import Level
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.published_claims import RecommendedClaim, SuccessClaim
@@ -87,49 +86,6 @@ class Run:
         return finding(where, verdict, reason, candidate=self.reference, workload=self.workload) | facts
 
 
-AMOUNTS = {"output_tokens_per_s": ("output_tokens",), "total_tokens_per_s": ("input_tokens", "output_tokens")}
-"""Rate → what it counts."""
-
-
-class TokenRate(NamedTuple):
-    """A token rate that a log prints, and tokens / duration of the same log."""
-
-    printed: float
-    computed: float
-    agrees: bool
-    """Whether rounding explains the difference."""
-
-
-def token_rates(block: Block) -> dict[str, TokenRate]:
-    """Those of a log that has the tokens and the duration too."""
-    printed = (each for each in block.figures if each.statistic == VALUE)
-    of = {each.metric: ValueRange.around(each.value, each.half_unit) for each in printed if each.value is not None}
-    found = {}
-    for metric, parts in AMOUNTS.items():
-        if block.value("duration_s") and of.keys() >= {metric, *parts}:
-            computed = total(of, parts) / of["duration_s"]
-            found[metric] = TokenRate(of[metric].value, computed.value, of[metric].meets(computed))
-    return found
-
-
-def unsound_rates(block: Block) -> dict[str, float]:
-    """Token rates that the log prints otherwise than its tokens and duration give, and what these give."""
-    return {metric: rate.computed for metric, rate in token_rates(block).items() if not rate.agrees}
-
-
-def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, ValueRange] | None:
-    """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
-    rates_of, agree = dict[str, ValueRange](), True
-    for name in candidates:
-        blocks = logs.rounds(name, workload)
-        found = [rates[metric] for block in blocks if metric in (rates := token_rates(block))]
-        if not found or len(found) < len(blocks):
-            return None
-        agree &= all(rate.agrees for rate in found)
-        rates_of[name] = ValueRange.around(fmean(rate.computed for rate in found))
-    return None if agree else rates_of
-
-
 def plain(value: float) -> str:
     """A figure with all its digits."""
     return f"{value:.10g}"
@@ -153,16 +109,15 @@ class RunRule(NamedTuple):
     look: Callable[[Run], Iterator[Row]]
 
 
-_RULES: list[RunRule] = []
+RUN_RULES: list[RunRule] = []
 
 
-def _rule(action: str, *, fails_as: Level = "suspect") -> Callable[..., None]:
+def _rule(action: str, *, fails_as: Level = "suspect") -> Callable[[Callable[[Run], Iterator[Row]]], None]:
     """Makes the decorated function the run rule of its name; its docstring begins with what it compares."""
 
     def register(look: Callable[[Run], Iterator[Row]]) -> None:
-        says = (look.__doc__ or "").partition("\n")[0].rstrip(".")
-        rule = RunRule(look.__name__[1:], says[:1].lower() + says[1:], action, fails_as, look)
-        _RULES.append(rule)
+        says = str(look.__doc__).partition("\n")[0].rstrip(".")
+        RUN_RULES.append(RunRule(look.__name__[1:], says[:1].lower() + says[1:], action, fails_as, look))
 
     return register
 
@@ -219,13 +174,13 @@ def _token_rate(run: Run) -> Iterator[Row]:
     """Output and total tokens/s with tokens / duration."""
     for block in run.blocks:
         duration = block.value("duration_s") or 0.0
-        for metric, rate in token_rates(block).items():
-            reason = f"{rate.computed * duration:.0f} tokens in {plain(duration)} s"
-            if not rate.agrees:
-                percent = 100 * (rate.printed / rate.computed - 1)
+        for metric, (printed, computed) in token_rates(block).items():
+            reason, agrees = f"{computed.value * duration:.0f} tokens in {plain(duration)} s", printed.meets(computed)
+            if not agrees:
+                percent = 100 * (printed.value / computed.value - 1)
                 reason += f": {percent:+.2f} %, so the rate is over a different time"
-            instead = None if rate.agrees else f"{rate.computed:.2f}"
-            yield _of_log(run, block, (metric, VALUE), instead, rate.computed, reason)
+            instead = None if agrees else f"{computed.value:.2f}"
+            yield _of_log(run, block, (metric, VALUE), instead, computed.value, reason)
 
 
 @_rule(
@@ -353,5 +308,4 @@ def _place(block: Block, key: Key) -> dict[str, str | int]:
     return {"where": Path(block.file).name, "line": line}
 
 
-RUN_RULES = sorted(_RULES)
-"""By name."""
+RUN_RULES.sort(key=lambda rule: rule.name)
