@@ -1,12 +1,13 @@
 """Plans: candidates are overrides on the incumbent; what cannot be run is refused, and said."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.study.configuration import Configuration, Incumbent, apply, baseline
-from servelab.study.study import Candidate
+from servelab.study.configuration import Configuration, Incumbent, apply, baseline, difference
+from servelab.study.study import Candidate, Overrides
 
 
 @pytest.fixture
@@ -95,3 +96,26 @@ def test_accelerators_that_the_engine_would_leave_idle_are_refused(study_content
     _, idle, used = plan_stage(project, "sequences", baseline(project.study)).candidates
     assert idle.runs == [] and "tensor_parallel_size" in idle.refused
     assert used.refused is None and used.runs[0].spec.hardware.count == 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changes_lead_from_one_configuration_to_the_other(seed):
+    """A flag without a value is a change too, and one that is gone is not the same flag given."""
+    draw = Random(seed)
+
+    def made():
+        arguments = {name: draw.choice([None, True, 1, "x"]) for name in "abcd" if draw.random() < 0.5}
+        options = {name: draw.randint(1, 2) for name in ("max_num_seqs", "threads") if draw.random() < 0.5}
+        variables = {"A": draw.choice("12")}
+        return Configuration(
+            engine="e",
+            model="base",
+            options=options,
+            arguments=arguments,
+            environment_variables=variables,
+            accelerators=draw.randint(1, 2),
+        )
+
+    before, after = made(), made()
+    changed = apply(before, Overrides.model_validate(difference(before, after)))
+    assert changed == after and (difference(before, after) == {}) == (before == after)

@@ -22,21 +22,18 @@ from servelab.core.errors import Outage, ServelabError
 
 
 @contextmanager
-def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to, and renames it to `path` at the end; makes the folder if it is missing.
 
     On any error the old file stays as it was and the temporary one is removed. A full or failing disk is an `Outage`.
-    Without `sync` a power failure may leave an incomplete file: only for files that are checked when they are read.
     """
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        if sync:
-            _sync(temporary)
+        _sync(temporary)
         temporary.replace(path)
-        if sync:
-            _sync(path.parent)
+        _sync(path.parent)
     except OSError as error:
         raise Outage(f"cannot write {path}: {error.strerror or error}; fix that and run again") from error
     finally:

@@ -96,27 +96,20 @@ def sign_file(key: SigningKey, file: Path) -> Path:
     return output
 
 
-def verify_file(file: Path, signature: Path, allowed_signers: Path, identity: str | None = None) -> Signer:
-    """Who signed a file; `BadSignatureError` if it was changed or `allowed_signers` has no such key, valid today.
-
-    `identity` is who must have signed it; by default it may be anyone whom `allowed_signers` names.
-    """
+def verify_file(file: Path, signature: Path, allowed_signers: Path) -> Signer:
+    """Who signed a file; `BadSignatureError` if it was changed or `allowed_signers` has no such key, valid today."""
     if not allowed_signers.is_file():
         raise ServelabError(f"{allowed_signers}: no such file; it is to name the keys that you trust (docs/archive.md)")
     made = _keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature), content=file)
     if made.returncode or not (found := _BY.search(made.stdout)):
         raise BadSignatureError(_broken(made.stderr))
     key, known = found["key"], ["-f", str(allowed_signers), "-s", str(signature)]
-    names = [identity] if identity else []
-    if not names:
-        named = _keygen("-Y", "find-principals", *known)
-        names, made = (named.stdout.split("\n") if not named.returncode else []), named
-    for name in filter(None, names):
+    made = _keygen("-Y", "find-principals", *known)
+    for name in filter(None, [] if made.returncode else made.stdout.split("\n")):
         made = _keygen("-Y", "verify", "-n", NAMESPACE, "-I", name, *known, content=file)
         if not made.returncode and _BY.search(made.stdout):
             return Signer(name, key)
-    who = f"that {key} is {identity}'s" if identity else f"whose {key} is"
-    raise BadSignatureError(f"{allowed_signers} does not say {who}{_reason(made.stderr)}")
+    raise BadSignatureError(f"{allowed_signers} does not say whose {key} is{_reason(made.stderr)}")
 
 
 def _sign(key: SigningKey, file: Path) -> str:

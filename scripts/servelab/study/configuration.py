@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
 
 from pydantic import Field
 
@@ -165,14 +165,20 @@ def changes_of(candidate: Candidate) -> dict[str, object]:
 
 
 def difference(before: Configuration, after: Configuration) -> dict[str, object]:
-    """A readable form of the settings in which `after` differs from `before`; null for a setting that it drops."""
+    """A readable form of the settings in which `after` differs from `before`, as `Overrides` has them.
+
+    A setting that it drops is null, and an argument false: a null argument is a flag without a value.
+    """
     old, new = dict(before), dict(after)
     found: dict[str, object] = {}
     for name in old:
         if isinstance(old[name], dict):
-            keys = [key for key in {**old[name], **new[name]} if old[name].get(key) != new[name].get(key)]
+            missing = False if name == "arguments" else None
+            keys = [
+                key for key in {**old[name], **new[name]} if old[name].get(key, missing) != new[name].get(key, missing)
+            ]
             if keys:
-                found[name] = {key: new[name].get(key) for key in keys}
+                found[name] = {key: new[name].get(key, missing) for key in keys}
         elif old[name] != new[name]:
             found[name] = new[name]
     return found
@@ -185,14 +191,7 @@ def may_change_answers(before: Configuration, after: Configuration, engine_of: C
     """Whether `after` has another engine or other weights, or differs in what its adapter says may change answers."""
     if (before.engine, before.model) != (after.engine, after.model):
         return True
-    engine = engine_of(after.engine)
-    return any(engine.changes_answers(name) for name in _different(before, after))
-
-
-def _different(before: Configuration, after: Configuration) -> Iterator[str]:
-    """Names of the settings in which two configurations differ."""
-    for kind in KINDS:
-        old: Mapping[str, Any] = getattr(before, kind)
-        new: Mapping[str, Any] = getattr(after, kind)
-        missing = object()
-        yield from (name for name in {**old, **new} if old.get(name, missing) != new.get(name, missing))
+    engine, changed = engine_of(after.engine), difference(before, after)
+    return any(
+        engine.changes_answers(name) for kind in KINDS for name in cast(dict[str, object], changed.get(kind, {}))
+    )
