@@ -21,7 +21,7 @@ from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
 from servelab.core.errors import ConfigError
-from servelab.engines.endpoint import Address, Asked, ask, check_key, checked_url
+from servelab.engines.endpoint import Address, ask, check_key, checked_url
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadResult
 from servelab.report.page import write_page
@@ -73,14 +73,20 @@ def options() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace) -> None:
     address = address_of(arguments)
-    before = _earlier(arguments.compare) if arguments.compare else None
+    earlier = arguments.compare and (
+        arguments.compare / "bench.json" if arguments.compare.is_dir() else arguments.compare
+    )
+    before = Bench.read(earlier) if earlier else None
     started = datetime.now(UTC)
     output = arguments.output or Path("results/bench") / f"{started:%Y-%m-%dT%H%M%SZ}"
     if (output / "bench.json").exists():
         raise ConfigError(f"--output {output}: has a bench already; give another folder")
     points = _points(arguments)
     asked = ask(address, arguments.model)
-    _check_limit(asked, arguments)
+    wanted = arguments.input_tokens + arguments.output_tokens
+    if asked.longest_tokens is not None and wanted > asked.longest_tokens:
+        lengths = f"--input-tokens and --output-tokens are {wanted:,} together"
+        raise ConfigError(f"{lengths}, and {asked.model} takes {asked.longest_tokens:,}")
     seed = secrets.randbits(31)
     target = Target(
         address,
@@ -180,19 +186,6 @@ def _points(arguments: argparse.Namespace) -> list[Point]:
         )
         for many, rate in loads
     ]
-
-
-def _check_limit(asked: Asked, arguments: argparse.Namespace) -> None:
-    wanted = arguments.input_tokens + arguments.output_tokens
-    if asked.longest_tokens is not None and wanted > asked.longest_tokens:
-        raise ConfigError(
-            f"--input-tokens and --output-tokens are {wanted:,} together, and {asked.model} takes "
-            f"{asked.longest_tokens:,}"
-        )
-
-
-def _earlier(path: Path) -> Bench:
-    return Bench.read(path / "bench.json" if path.is_dir() else path)
 
 
 def _count(text: str) -> int:

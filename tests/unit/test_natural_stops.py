@@ -85,10 +85,10 @@ def test_verdict_proof_and_report_say_how_long_answers_are(natural_study):
             for name, value in (("draft_acceptance_percent", 62.0), ("draft_accepted_length_tokens", 2.4))
         ]
     )
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in sides_table(summary, proof, metrics).rows}
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in sides_table(summary, proof, metrics, {}).rows}
     assert rows["Answers that end by themselves"][0].startswith("80.0 output tokens; only figures of an output token")
     assert rows["Tokens drafted ahead"] == ["–", "62.0 % accepted, 2.40 tokens a step"]
-    without = sides_table(summary, proof, metrics.assign(mean=math.nan)).rows
+    without = sides_table(summary, proof, metrics.assign(mean=math.nan), {}).rows
     assert "Tokens drafted ahead" not in {row[0].text for row in without}
 
 

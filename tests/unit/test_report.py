@@ -104,17 +104,19 @@ def study(rule_files):
 def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None, **others):
     stages = [folder / "stages" / stage for stage in sample_study.STAGES]
     decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
+    tables = {
+        name: read_tables([folder / f"{name}.parquet"]) for name in ("improvements", "metrics", "checks", "search")
+    }
+    given = {"improvements": improvements, "checks": checks, **others}
+    tables |= {name: rows for name, rows in given.items() if rows is not None}
+    tables["stages"] = read_tables([stage / "table.parquet" for stage in stages]) if table is None else table
     found = report_content(
         StudySummary.read(folder / "study.json"),
         Recommended.model_validate(sample_study.recommended() | (recommended or {})),
-        read_tables([stage / "table.parquet" for stage in stages]) if table is None else table,
         [Decision.read(path) for path in decisions],
-        read_tables([folder / "improvements.parquet"]) if improvements is None else improvements,
-        read_tables([folder / "metrics.parquet"]),
-        read_tables([folder / "checks.parquet"]) if checks is None else checks,
         MeasuredRuns(folder.parents[1] / "runs", folder.name),
-        search=read_tables([folder / "search.parquet"]),
-        **{"drawn": {path.stem for path in (folder / "charts").glob("*.svg")}} | others,
+        tables,
+        drawn={path.stem for path in (folder / "charts").glob("*.svg")},
     )
     return found | {"tables": ["stages", "metrics"]}
 
@@ -209,7 +211,7 @@ def test_the_answer_is_one_sentence(study, kind):
     assert ("Proposed by the search, not recommended: serve --fast '<x>'" in text) is ("proof" in changes)
     assert "<mark>" not in html and ("fp8 changes answers: 12 of 60 lost" in text) is ("answers" in kind)
     if result["proof"]:
-        assert not any(cell.is_good for row in result["proof"].workloads.rows for cell in row)
+        assert not any(cell.is_good for row in result["proof"]["workloads"].rows for cell in row)
 
 
 def test_every_figure_of_a_run_that_is_not_valid_is_marked_and_no_other(study):
@@ -254,7 +256,7 @@ def test_pairs_of_the_proof_are_listed_with_their_ratios(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     position = table.index[(table["stage"] == "confirm") & (table["workload"] == "sharegpt")][1]
     table.at[position, "start_jobs"] = [*table.at[position, "start_jobs"][:2], "another"]
-    pairs = content(study, table=table)["proof"].pairs
+    pairs = content(study, table=table)["proof"]["pairs"]
     assert pairs.columns == [
         "Pair",
         "Baseline (Total tokens/s per accelerator)",
@@ -286,14 +288,14 @@ def test_runs_of_unequal_places_are_marked(study):
     text = plain(Page(report_html(result, study / "charts")).text)
     assert f"Not measured at one place: {upgrade(3, 3)}" in text
     assert f"Not measured at one place: {upgrade(2, 1)}." in text and PLACES_KEY in text
-    assert {row[3].mark for row in result["proof"].workloads.rows} == {PLACES_MARK}
+    assert {row[3].mark for row in result["proof"]["workloads"].rows} == {PLACES_MARK}
     changes = [row[3] for row in result["objective_table"].rows]
     assert all(cell.mark.endswith(PLACES_MARK) and upgrade(3, 3) in cell.mark_why for cell in changes)
 
 
 def test_a_recorded_study_says_that_it_is_not_proved(study):
     result = content(study, recommended={"proof": None, "evidence": "from logs: not proved"})
-    assert "from logs: not proved" in result["answer"].text and result["proof"] is None
+    assert "from logs: not proved" in result["answer"].text and result["proof"] == {}
     assert result["facts"]["Proof"] == "from logs: not proved"
 
 

@@ -42,11 +42,6 @@ class CommandForm:
         """The whole text."""
         return "".join(piece for piece, _ in self.pieces)
 
-    @property
-    def is_marked(self) -> bool:
-        """Whether any word is marked."""
-        return any(changed for _, changed in self.pieces)
-
 
 def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
     """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
@@ -143,7 +138,7 @@ def only_in(baseline: str, command: str) -> str:
 
 def difference(form: CommandForm, left_out: str) -> dict[str, str]:
     """How a form differs from the baseline's command, `left_out` of it: words → command."""
-    marked = {"Marked: not in the baseline’s command.": ""} if form.is_marked else {}
+    marked = {"Marked: not in the baseline’s command.": ""} if any(changed for _, changed in form.pieces) else {}
     if not left_out:
         return marked
     return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}

@@ -98,34 +98,32 @@ class RecordedLogs(Origin):
         if run_id not in self._of_run:
             return ""
         reference, workload = self._of_run[run_id]
-        return next((_link(file) for file in self._study.candidates[reference].logs[workload] if self._is(file)), "")
+        return next(
+            (f"{LOGS}/{file}" for file in self._study.candidates[reference].logs[workload] if self._is(file)), ""
+        )
 
     def _is(self, file: str) -> bool:
         """Whether a log is there."""
         return (self._folder / LOGS / file).is_file()
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
-        """Source, engines, workloads, logs, and definitions of a tool that differ from docs/reference/metrics.md."""
+        """Source, engines and workloads, logs, and definitions of a tool that differ from docs/reference/metrics.md."""
         recorded = self._study
-        facts = {
-            "Published in": recorded.source,
-            "Model": recorded.model.id,
-            "Accelerator": f"{recorded.hardware.accelerator}, {recorded.hardware.per_node} in a node",
-            "Note": recorded.note,
-            "Study file": f"config/recorded/{recorded.study}/{FILE}",
-        }
-        engines = [
-            [Cell(recorded.engine_name(name)), Cell(engine.version), Cell(engine.program or "–")]
-            for name, engine in recorded.engines.items()
+        facts = [
+            ("Published in", recorded.source),
+            ("Model", recorded.model.id),
+            ("Accelerator", f"{recorded.hardware.accelerator}, {recorded.hardware.per_node} in a node"),
+            ("Note", recorded.note),
+            ("Study file", f"config/recorded/{recorded.study}/{FILE}"),
         ]
-        workloads = [
-            [Cell(each.title, note=name), Cell(str(each.prompts)), Cell(each.command or each.note or "–")]
-            for name, each in recorded.workloads.items()
-        ]
+        for name, engine in recorded.engines.items():
+            facts.append((f"Engine {recorded.engine_name(name)}", f"{engine.version}, {engine.program or '–'}"))
+        for name, each in recorded.workloads.items():
+            facts.append(
+                (f"Workload {name}", f"{each.title}, {each.prompts} requests: {each.command or each.note or '–'}")
+            )
         return {
-            "Source": Table(["What", "Value"], [[Cell(name), Cell(text)] for name, text in facts.items() if text]),
-            "Engines": Table(["Engine", "Version", "Its commands begin with"], engines),
-            "Workloads": Table(["Workload", "Requests", "Load client’s command, or what is known of it"], workloads),
+            "Source": Table(["Of", "What"], [[Cell(name), Cell(text)] for name, text in facts if text]),
             "Logs": self._log_table(),
             "Definitions of the tools": self._definitions(),
         }
@@ -141,7 +139,7 @@ class RecordedLogs(Origin):
                 if file not in broken and block is not None:
                     release = f"{block.tool} {block.tool_version or ''}".strip()
                     note = "" if Path(block.file).name == file else f"the same figures as {Path(block.file).name}"
-                name = Cell(file, link=_link(file) if self._is(file) else "", note=note)
+                name = Cell(file, link=f"{LOGS}/{file}" if self._is(file) else "", note=note)
                 rows.append([name, Cell(reference), Cell(self._study.workloads[workload].title), Cell(release)])
         return Table(["Log", "Candidate", "Workload", "Tool, and its release if the log has it"], rows)
 
@@ -154,7 +152,3 @@ class RecordedLogs(Origin):
             ["Metric", "Tool", "What it means there"],
             [[Cell(metric), Cell(tool), Cell(text)] for tool, metric, text in found],
         )
-
-
-def _link(file: str) -> str:
-    return f"{LOGS}/{file}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -163,7 +162,7 @@ def sides_table(
     study: StudySummary,
     table: pd.DataFrame,
     metrics: pd.DataFrame,
-    counters: Mapping[str, Counters] = MappingProxyType({}),
+    counters: Mapping[str, Counters],
 ) -> Table:
     """The facts that explain the figures of baseline and winner: a row for each.
 

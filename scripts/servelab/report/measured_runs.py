@@ -45,6 +45,10 @@ class MeasuredRuns(Origin):
         """The commit at which the run was measured; None outside a checkout."""
         return self._manifest(run_id).git.commit
 
+    def warnings(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Servers that were not started here, and runs that were not measured here."""
+        return {"Not started here": self.visited(run_ids), "Imported": self.imported(run_ids)}
+
     def imported(self, run_ids: Sequence[str]) -> str:
         """How many of the runs were restored from which archives, and who signed these; empty if none was."""
         marks = [found.imports[-1] for run_id in run_ids if (found := read_import(self._folder / run_id))]

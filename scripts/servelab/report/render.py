@@ -53,28 +53,19 @@ _UNITS = {
 def report_content(
     study: StudySummary,
     recommended: Recommended,
-    table: pd.DataFrame,
     decisions: Sequence[Decision],
-    improvements: pd.DataFrame,
-    metrics: pd.DataFrame,
-    checks: pd.DataFrame,
     origin: Origin,
-    *,
-    search: pd.DataFrame | None = None,
-    claims: pd.DataFrame | None = None,
-    history: pd.DataFrame | None = None,
-    answers: pd.DataFrame | None = None,
-    curves: pd.DataFrame | None = None,
-    device_series: pd.DataFrame | None = None,
+    tables: Mapping[str, pd.DataFrame],
     asked: pd.DataFrame | None = None,
     drawn: Collection[str] = (),
 ) -> dict[str, Any]:
     """Variables of the template, and `card`, the text of report.md.
 
-    `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
-    `history` and `answers` those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `device_series`
-    those of schemas.DEVICE_SERIES, `asked` those of schemas.STAGE_ANSWERS. `drawn` lists the charts that exist.
+    `tables` has the rows of all stage tables as `stages`, and those of the study's tables by their names; `asked` has
+    rows of schemas.STAGE_ANSWERS. `drawn` lists the charts that exist.
     """
+    table, improvements, metrics, checks = (tables[name] for name in ("stages", "improvements", "metrics", "checks"))
+    curves, device_series, claims = (tables.get(name) for name in ("curves", "device_series", "claims"))
     measured, marks, is_recorded = ShownMeasurement(metrics), Marks(table), origin.kind == "recorded"
     ran = table.dropna(subset=["run_id"])
     measured_rows = [*ran.to_dict("records"), *([] if curves is None else curves.to_dict("records"))]
@@ -82,7 +73,7 @@ def report_content(
     warnings, baseline = _warnings(recommended, origin, list(workload_of)), baseline_command(table)
     unit, pairs, pair = _UNITS["visited" if "Not started here" in warnings else origin.kind]
     answer, forms = answer_text(recommended, study.objective.on), forms_of(study, recommended, origin, baseline)
-    facts = answer_facts(study, recommended, search, pair=pairs, is_recorded=is_recorded)
+    facts = answer_facts(study, recommended, tables.get("search"), pair=pairs, is_recorded=is_recorded)
     counters = {} if device_series is None else limits_by_side(study, table, metrics, device_series)
     if recommended.changed and (why := _why(counters)):
         facts["Why faster"] = why
@@ -100,7 +91,7 @@ def report_content(
         "difference": difference(forms[0], only_in(baseline, recommended.command)) if recommended.changed else {},
         "card": card(study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], forms[0].text),
         "guards": guard_section(recommended),
-        "proof": proof and replace(proof, pairs=marks.on(proof.pairs)),
+        "proof": proof and proof | {"pairs": marks.on(proof["pairs"])},
         "unit": unit,
         "pairs": pairs,
         "pair": pair,
@@ -118,7 +109,7 @@ def report_content(
         "answers": None if asked is None else answers_table(asked),
         "stages": stages,
         "searched": marks.on(search_table(study, stages, is_recorded)),
-        "versions": None if history is None or answers is None else versions_section(study, history, answers),
+        "versions": versions_section(study, tables["history"], tables["answers"]) if "history" in tables else None,
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
         "provenance": origin.provenance(study, workload_of),
@@ -143,9 +134,7 @@ def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) 
     """Notes that a reader needs before the figures: title → text."""
     gains = recommended.proof.workloads if recommended.proof else recommended.improvements
     found = list(dict.fromkeys(each.unequal_places for each in gains if each.unequal_places))
-    warnings = {
-        "Not started here": origin.visited(run_ids),
-        "Imported": origin.imported(run_ids),
+    warnings = origin.warnings(run_ids) | {
         "Not measured at one place": " / ".join(found),
         "Changes answers": " ".join(recommended.answers_text[1:]),
         "Note": recommended.note or "",
@@ -169,19 +158,17 @@ _TABLES = ("metrics", "search", "improvements", "checks", "claims", "history", "
 
 def write_report(found: Mapping[str, Any], origin: Origin, charts: Path, folder: Path) -> None:
     """Writes the `RENDERED` files into a folder; `found` has the inputs of the rule `render_report`, by name."""
-    tables = {name: read_tables([found[name]]) for name in _TABLES if name in found}
-    stages = read_tables(found["stages"])
+    tables = {"stages": read_tables(found["stages"])}
+    tables |= {name: read_tables([found[name]]) for name in _TABLES if name in found}
     content = report_content(
         StudySummary.read(found["study"]),
         Recommended.read(found["recommended"]),
-        stages,
         [Decision.read(path) for path in found["decisions"]],
-        origin=origin,
+        origin,
+        tables,
         asked=read_tables(found["asked"]) if found.get("asked") else None,
         drawn={path.stem for path in charts.glob("*.svg")},
-        **tables,
     )
-    tables = {"stages": stages} | tables
     write_tables(folder / "tables", tables)
     write_text(folder / "report.md", content["card"])
     write_text(folder / "report.html", report_html(content | {"tables": list(tables)}, charts))

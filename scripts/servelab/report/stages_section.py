@@ -43,13 +43,9 @@ class Origin:
     target: str
     """Arguments for Snakemake that make the report again."""
 
-    def imported(self, run_ids: Sequence[str]) -> str:
-        """A sentence that says which of these runs were restored from an archive; empty if none was."""
-        return ""
-
-    def visited(self, run_ids: Sequence[str]) -> str:
-        """A sentence on the servers that already ran, and what cannot be known of them; empty if there was none."""
-        return ""
+    def warnings(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """What a reader must know of these runs, in a sentence each: title → text, which may be empty."""
+        return {}
 
     def href(self, run_id: str) -> str:
         """Link to what a run's figures were computed from; empty if there is nothing."""
@@ -216,32 +212,17 @@ def _change(row: Row, verdict: Verdict | None, incumbent: str | None) -> Cell:
     return change_cell(verdict.model_dump(), row["run_id"], higher_is_better, incumbent)
 
 
-@dataclass(frozen=True)
-class ProofSection:
-    """The report's section on a proof."""
-
-    verdict: str
-    why: str
-    command: str
-    """The proposed command, if it is not recommended; else empty."""
-    workloads: Table
-    pairs: Table
-
-
 def proof_section(
     study: StudySummary, recommended: Recommended, table: pd.DataFrame, metrics: pd.DataFrame
-) -> ProofSection | None:
-    """From rows of schemas.STAGE_TABLE and schemas.METRICS; None without a proof."""
-    proof = recommended.proof
-    if proof is None:
-        return None
-    return ProofSection(
-        verdict=proof.verdict,
-        why=proof.why,
-        command="" if recommended.changed else proof.proposed_command,
-        workloads=_proved(study, proof),
-        pairs=_pairs(study, table[table["stage"] == CONFIRM], metrics),
-    )
+) -> dict[str, Any]:
+    """The proof as it is in `recommended`, and the tables of its `workloads` and `pairs`; empty without a proof.
+
+    From rows of schemas.STAGE_TABLE and schemas.METRICS.
+    """
+    if (proof := recommended.proof) is None:
+        return {}
+    pairs = _pairs(study, table[table["stage"] == CONFIRM], metrics)
+    return {"said": proof, "workloads": _proved(study, proof), "pairs": pairs}
 
 
 def _proved(study: StudySummary, proof: Proof) -> Table:
@@ -286,14 +267,10 @@ def _pairs(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> T
         runs = [{start_of.get(run_id): run_id for run_id in side["run_ids"]} for side in sides]
         for start in dict.fromkeys([*values[0], *values[1]]):
             note = "" if start in counting else "does not count"
-            cells = [_value(values[at].get(start), runs[at].get(start)) for at in (0, 1)]
-            ratio = Cell("–", note=note)
-            if start in values[0] and start in values[1] and values[0][start] > 0:
-                found = values[1][start] / values[0][start]
-                ratio = Cell(f"{found:.3f}", note=note)
-            rows.append([Cell(title, note=start), *cells, ratio])
+            before, after = (of_side.get(start) for of_side in values)
+            ids = [of_side.get(start) for of_side in runs]
+            found = zip((before, after), ids, strict=True)
+            cells = [Cell("–" if each is None else figure(each), run_id) for each, run_id in found]
+            ratio = f"{after / before:.3f}" if before and after else "–"
+            rows.append([Cell(title, note=start), *cells, Cell(ratio, note=note)])
     return Table(["Pair", f"Baseline ({label})", f"Proposed ({label})", "Ratio"], rows)
-
-
-def _value(value: float | None, run_id: str | None) -> Cell:
-    return Cell("–") if value is None else Cell(figure(value), run_id)

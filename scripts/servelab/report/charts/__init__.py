@@ -145,7 +145,8 @@ def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: b
     """The style that all charts share, and below the chart a key of the marks that its figures have."""
     keys = [*([MARKS_KEY] if mark(*validity) else []), *([EXTRAPOLATED_KEY] if extrapolated else [])]
     if keys:
-        chart = chart.properties(title=alt.Title(_lines(keys), orient="bottom", fontSize=12, fontWeight="normal"))
+        lines = [line for key in keys for line in textwrap.wrap(key, 64)]
+        chart = chart.properties(title=alt.Title(lines, orient="bottom", fontSize=12, fontWeight="normal"))
     configured: AnyChart = chart.configure(
         font=FONT,
         background=BACKGROUND,
@@ -177,10 +178,6 @@ def _label_lines(label: str) -> list[str]:
     """At most two lines; of a longer label the beginning and the end, since either may distinguish it."""
     lines = [line.replace("/ ", "/") for line in textwrap.wrap(label.replace("/", "/ "), 26, break_on_hyphens=False)]
     return (lines or [""]) if len(lines) < 3 else [lines[0], f"…{label[-25:].lstrip()}"]
-
-
-def _lines(sentences: Sequence[str]) -> list[str]:
-    return [line for sentence in sentences for line in textwrap.wrap(sentence, 64)]
 
 
 CHARTS.load(__name__)

@@ -72,11 +72,7 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.Data
     """Adds `stage_title`, `is_winner` and `verdict` to stage tables."""
     titles = {decision.stage: decision.title for decision in decisions}
     winners = {(decision.stage, decision.winner.candidate) for decision in decisions}
-    verdicts = {
-        (decision.stage, verdict.candidate): verdict.verdict
-        for decision in decisions
-        for verdict in decision.candidates
-    }
+    verdicts = {(each.stage, verdict.candidate): verdict.verdict for each in decisions for verdict in each.candidates}
     keys = list(zip(frame["stage"], frame["candidate"], strict=True))
     return frame.assign(
         stage_title=[titles.get(stage, stage) for stage, _ in keys],

@@ -165,10 +165,6 @@ def _interval(before: Sequence[float], after: Sequence[float], noise: StartNoise
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """Names of studies in these folders: the folder's own name, or the whole path if two names are equal."""
+    """Names of two studies: those of their folders, with `-a` and `-b` if they are equal."""
     names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [_slug(str(folder)) for folder in folders]
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-.")
+    return [f"{name}-{side}" for name, side in zip(names, "ab", strict=True)] if len({*names}) == 1 else names

@@ -119,7 +119,7 @@ def _pairs(pairs: pd.DataFrame, label: str, links: Links) -> Table:
                 Cell(_names(row), note=str(row["workload"])),
                 _side(row, "a", links),
                 _side(row, "b", links),
-                _change(row),
+                change_cell(row, None, bool(row["higher_is_better"])),
                 Cell(str(row["verdict"]), note=_note(row), is_good=good),
                 _differs(row),
             ]
@@ -133,7 +133,7 @@ def _other_metrics(table: pd.DataFrame, links: Links) -> Table:
             Cell(metric_label(row["metric"], row["basis"]), note=f"{_names(row)}, {row['workload']}"),
             _side(row, "a", links),
             _side(row, "b", links),
-            _change(row),
+            change_cell(row, None, bool(row["higher_is_better"])),
         ]
         for row in table.to_dict("records")
     ]
@@ -158,10 +158,6 @@ def _side(row: Record, side: str, links: Links) -> Cell:
     value = estimate(row[f"value_{side}"], row[f"ci95_low_{side}"], row[f"ci95_high_{side}"])
     sign = mark(value_or_none(row[f"validity_{side}"]))
     return Cell(value, note=version, link=link, mark=sign, mark_why=MARKS_KEY if sign else "")
-
-
-def _change(row: Record) -> Cell:
-    return change_cell(dict(row), None, bool(row["higher_is_better"]))
 
 
 def _note(row: Record) -> str:
