@@ -93,23 +93,17 @@ format: tools
 docs: setup  ## docs/ and config/schema/ made from the types
 	$(BIN)/python scripts/generate_docs.py
 
-# uv in an environment of its own: nothing else needs it.
-UV ?= .venv-lock/bin/uv
 # PyTorch's CPU builds come from its own index, or from where pip was told to find wheels.
 WHEELS ?= $(PIP_FIND_LINKS)
 
-.venv-lock/bin/uv:
-	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.*'
-
-lock: setup $(UV)  ## one lock as of its release: make lock ENGINE=vllm VERSION=0.33.0; envs/recipes.yaml, CONTRIBUTING.md
+lock: setup  ## one lock as of its release: make lock ENGINE=vllm VERSION=0.33.0; envs/recipes.yaml, CONTRIBUTING.md
 	@test -n "$(ENGINE)" -a -n "$(VERSION)" || { echo "say which: make lock ENGINE=vllm VERSION=0.33.0, or make lock-tools for those of the workflow itself"; exit 2; }
-	@$(BIN)/python scripts/lock_environment.py --name '$(ENGINE)' --version '$(VERSION)' --uv $(UV) \
+	@$(BIN)/python scripts/lock_environment.py --name '$(ENGINE)' --version '$(VERSION)' \
 		--wheels '$(WHEELS)' --as-of '$(AS_OF)' --lock '$(LOCK)'
 
-LOCK_TOOLS = $(UV) pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
+LOCK_TOOLS = $(BIN)/uv pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
 	--custom-compile-command "make lock-tools" $(2) envs/$(1).in --output-file envs/$(1).lock.txt
 
-lock-tools: $(UV)  ## the locks of the workflow and its tests, from envs/*.in
+lock-tools: setup  ## the locks of the workflow and its tests, from envs/*.in
 	$(call LOCK_TOOLS,workflow,pyproject.toml)
 	$(call LOCK_TOOLS,test)

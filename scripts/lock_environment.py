@@ -16,7 +16,6 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="entry of envs/recipes.yaml")
     parser.add_argument("--version", required=True, help="its release")
     parser.add_argument("--recipes", type=Path, default=Path("envs/recipes.yaml"))
-    parser.add_argument("--uv", type=Path, default=Path("uv"), help="uv's program: a name on PATH, or a path")
     parser.add_argument(
         "--wheels", default="", help="folder or page with PyTorch's CPU builds; default: PyTorch's index"
     )
@@ -26,12 +25,11 @@ def main() -> None:
     parser.add_argument("--lock", default="", help="file to write; default: envs/<name>-<version>.lock.txt")
     arguments = parser.parse_args()
 
-    uv = arguments.uv.absolute() if arguments.uv.parent != Path() else arguments.uv  # it is started in another folder
     recipe = locking.read_recipe(arguments.recipes, arguments.name)
     index = locking.package_index()
     release = locking.find_release(locking.files_of(index, recipe.project), recipe.project, arguments.version)
     cutoff = given_date(arguments.as_of) if arguments.as_of else locking.as_of(release)
-    command = locking.uv_command(uv, recipe, cutoff, release.glibc, index, arguments.wheels)
+    command = locking.uv_command(recipe, cutoff, release.glibc, index, arguments.wheels)
     lock = Path(arguments.lock or arguments.recipes.parent / f"{arguments.name}-{arguments.version}.lock.txt")
     locking.write_lock(arguments.name, arguments.version, lock, command, recipe, cutoff)
     print(f"{lock}: as of {cutoff:%Y-%m-%d}; name it in a study: {{version: {arguments.version}, lock: {lock}}}")

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, RootModel
+from uv import find_uv_bin
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import replacing
@@ -129,12 +130,19 @@ def as_of(release: Release) -> datetime:
     return (release.appeared + AFTER_RELEASE).replace(microsecond=0)
 
 
-def uv_command(
-    uv: Path, recipe: Recipe, cutoff: datetime, glibc: tuple[int, int], index: str, wheels: str
-) -> list[str]:
+def uv_command(recipe: Recipe, cutoff: datetime, glibc: tuple[int, int], index: str, wheels: str) -> list[str]:
     """uv's command without input and output; `wheels` names a folder or page with PyTorch's CPU builds, or is empty."""
     major, minor = max(glibc, _OLDEST_GLIBC)
-    command = [str(uv), "pip", "compile", "--no-config", "--quiet", "--python-version", _PYTHON, "--generate-hashes"]
+    command = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "--no-config",
+        "--quiet",
+        "--python-version",
+        _PYTHON,
+        "--generate-hashes",
+    ]
     command += ["--only-binary", ":all:", "--python-platform", f"x86_64-manylinux_{major}_{minor}"]
     command += ["--default-index", index, "--exclude-newer", cutoff.isoformat()]
     if recipe.torch and wheels:
@@ -154,10 +162,7 @@ def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: 
         (Path(folder) / _LEFT_OUT).write_text(nowhere, encoding="utf-8")
         # the folder is uv's own, so that the lock's comments name the file without it
         full = [*command, "--no-header", asked.name, "--output-file", made.name]
-        try:
-            done = subprocess.run(full, cwd=folder, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise ConfigError(f"uv cannot be started ({command[0]}: {error.strerror}); see CONTRIBUTING.md") from error
+        done = subprocess.run(full, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ServelabError(
                 f"uv finds no solution for {name} {version} as of {cutoff:%Y-%m-%d}:\n{done.stderr.strip()}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -214,13 +213,10 @@ def release_lock(root: Path, engine: str, recipe: str, version: str) -> Path:
     for name in (f"{recipe}-{version}", f"{engine}-{version}"):
         if own_or_shipped(root, file := Path(f"envs/{name}.lock.txt")).exists():
             return file
-    uv = shutil.which("uv") or shutil.which("uv", path=CHECKOUT / ".venv-lock/bin")
-    if uv is None:
-        raise Skipped(f"envs/{recipe}-{version}.lock.txt is missing, and uv, which would resolve it, too")
     made = Path(f"envs/{recipe}-{version}.lock.txt")
     command: list[str | Path] = [sys.executable, CHECKOUT / "scripts/lock_environment.py"]
     command += ["--name", recipe, "--version", version]
-    command += ["--uv", uv, "--recipes", own_or_shipped(root, "envs/recipes.yaml"), "--lock", made]
+    command += ["--recipes", own_or_shipped(root, "envs/recipes.yaml"), "--lock", made]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Skipped(f"no lock: {' '.join(done.stderr.split())[-300:]}")
