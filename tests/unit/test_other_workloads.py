@@ -5,7 +5,7 @@ import math
 import pytest
 from made_study import ROOT, stage_rows
 
-from servelab.metrics.statistics import change_of_pairs, ratio_ci95
+from servelab.metrics.statistics import change_of_pairs, ratio_interval
 from servelab.search.recommend import judge_loss
 from servelab.search.recommended import Improvement
 from servelab.study.recorded.study import load_recorded
@@ -65,8 +65,8 @@ def test_a_failed_baseline_leaves_it_unclear(study):
 
 def test_a_single_log_is_judged_without_an_interval():
     study = load_recorded(ROOT / "config/recorded/qwen3-32b-h100")
-    assert judged(study, [100], [94], ratio_ci95)[0] == "loses"
-    assert judged(study, [100], [96], ratio_ci95)[0] == "holds"
+    assert judged(study, [100], [94], ratio_interval)[0] == "loses"
+    assert judged(study, [100], [96], ratio_interval)[0] == "holds"
 
 
 def test_more_of_a_latency_is_a_loss(study):

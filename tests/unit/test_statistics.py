@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from servelab.metrics.statistics import (
     mean_ci95,
-    ratio_ci95,
+    ratio_interval,
     t_quantile,
 )
 
@@ -32,7 +32,7 @@ def test_the_quantile_of_students_distribution_is_that_of_scipy(probability, fre
 
 
 def test_change_and_its_interval():
-    change, low, high = ratio_ci95([99.8, 100.0, 100.2], [119.76, 120.0, 120.24])
+    change, low, high = ratio_interval([99.8, 100.0, 100.2], [119.76, 120.0, 120.24])
     assert change == pytest.approx(20)
     # Both vary by 0.2 %: Satterthwaite's degrees of freedom are 4, and so little noise makes it the delta method's.
     half = 2.77645 * 120 * math.sqrt(2 * 0.002**2 / 3)
@@ -41,7 +41,7 @@ def test_change_and_its_interval():
 
 def test_interval_is_where_the_ratio_test_of_the_means_just_rejects():
     baseline, values = [90.0, 100.0, 104.0], [118.0, 121.0, 130.0]
-    _, low, high = ratio_ci95(baseline, values)
+    _, low, high = ratio_interval(baseline, values)
     errors = []
     for change in (low, high):
         scaled = [(1 + change / 100) * value for value in baseline]
@@ -58,6 +58,6 @@ def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
     for _ in range(4000):
         baseline = [draw.gauss(100, spreads[0]) for _ in range(rounds[0])]
         values = [draw.gauss(103, spreads[1]) for _ in range(rounds[1])]
-        _, low, high = ratio_ci95(baseline, values)
+        _, low, high = ratio_interval(baseline, values)
         held += low <= 3 <= high
     assert 0.94 <= held / 4000 <= 0.98

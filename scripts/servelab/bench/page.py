@@ -10,7 +10,7 @@ from servelab.bench.bench_result import Bench, PointResult
 from servelab.core.yaml_file import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
+from servelab.metrics.statistics import Interval, mean_ci95, ratio_interval
 from servelab.report.page import Cell, Page, Section, Table
 
 COMPARED = ("output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "tpot_ms", "e2el_ms")
@@ -65,7 +65,7 @@ def changes(before: Bench, now: Bench) -> list[Change]:
             if not old or not new or sum(old) <= 0:
                 continue
             doubtful = {point.validity, earlier.validity} != {"ok"}
-            found.append(Change(point.name, metric, mean_ci95(old), mean_ci95(new), ratio_ci95(old, new), doubtful))
+            found.append(Change(point.name, metric, mean_ci95(old), mean_ci95(new), ratio_interval(old, new), doubtful))
     return found
 
 

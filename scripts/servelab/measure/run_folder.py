@@ -276,9 +276,10 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def _started(command: Sequence[str], variables: Mapping[str, str], addresses: Sequence[str]) -> dict[str, Any]:
-    """A command and its variables as a manifest has them."""
+    """A command and its variables as a manifest has them, without the working directory: it may have a user's name."""
+    here = f"{Path.cwd()}/"
     return {
-        "command": [_named(_relative(word), addresses) for word in command],
+        "command": [_named(word.replace(here, ""), addresses) for word in command],
         "environment_variables": {name: _named(value, addresses) for name, value in variables.items()},
     }
 
@@ -288,8 +289,3 @@ def _named(text: str, addresses: Sequence[str]) -> str:
     for rank, address in enumerate(addresses):
         text = re.sub(rf"(?<![\d.]){re.escape(address)}(?![\d.])", f"node{rank}", text)
     return text
-
-
-def _relative(part: str) -> str:
-    """The text with the working directory, which may contain a user's name, removed from paths."""
-    return part.replace(f"{Path.cwd()}/", "")

@@ -29,12 +29,7 @@ def mean_ci95(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def ratio_ci95(baseline: Sequence[float], values: Sequence[float]) -> Interval:
-    """Change of the mean against the baseline's, in percent, with its 95 % interval; see `ratio_interval`."""
-    return ratio_interval(baseline, values, 0.95)
-
-
-def ratio_interval(baseline: Sequence[float], values: Sequence[float], confidence: float) -> Interval:
+def ratio_interval(baseline: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Change of the mean against the baseline's, in percent, with its interval; None below 2 rounds in either.
 
     Fieller's interval for the ratio of two means of unequal variance (J. R. Stat. Soc. B 16, 175, 1954), with

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import BASES, Basis, per_basis
-from servelab.metrics.statistics import Interval, change_of_pairs, ratio_ci95
+from servelab.metrics.statistics import Interval, change_of_pairs, ratio_interval
 from servelab.metrics.tables import schemas
 from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.results.checks import unequal_places
@@ -176,7 +176,7 @@ def _definitions(metrics: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 def _change(baseline: Sequence[float], values: Sequence[float], found: _Compared) -> Interval:
     if found.evidence == LOGS:
-        return ratio_ci95(baseline, values)
+        return ratio_interval(baseline, values)
     if found.evidence == PROOF and min(*baseline, *values) > 0:
         ratios = [math.log(value / base) for base, value in zip(baseline, values, strict=True)]
         return change_of_pairs(ratios, found.orders)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
+from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
 from servelab.metrics.timeline import lengths_text
 from servelab.results.checks import unequal_places
 from servelab.search.decision import (
@@ -284,11 +284,11 @@ def noise_of(study: SearchedStudy, rows: Sequence[Row]) -> StartNoise | None:
 def relative_change(row: Row, incumbent: Row, noise: StartNoise | None) -> Interval:
     """Percent change of the objective against the incumbent, with its 95 % interval.
 
-    With `noise`, the ratio of the geometric means over server starts, by the pooled noise; else see `ratio_ci95`.
+    With `noise`, the ratio of the geometric means over server starts, by the pooled noise; else see `ratio_interval`.
     """
     values, base = start_values(row), start_values(incumbent)
     if noise is None:
-        return ratio_ci95(base, values)
+        return ratio_interval(base, values)
     if min(values) <= 0:
         return Interval(100 * (statistics.fmean(values) / statistics.fmean(base) - 1), None, None)
     log = statistics.fmean(map(math.log, values)) - statistics.fmean(map(math.log, base))

@@ -48,7 +48,7 @@ class Ascend(DeviceKind):
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
-        driver = _driver()
+        driver = _version(_DRIVER)
         return [replace(device, driver=driver) for device in parse(ask(["npu-smi", "info", "-m"]))]
 
     def described(self, devices: Sequence[Device]) -> list[Device]:
@@ -102,10 +102,6 @@ def parse(text: str) -> list[Device]:
 def device_key(npu_id: str, chip_id: str) -> str:
     """`Device.key` of a chip, from its numbers in the tool's table."""
     return f"ascend-{npu_id}-{chip_id}"
-
-
-def _driver() -> str | None:
-    return _version(_DRIVER)
 
 
 def _cann() -> str | None:

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import httpx
@@ -102,7 +102,7 @@ def parse(text: str, names: Mapping[str, tuple[str, ...]]) -> list[Reading]:
     return [
         Reading(metric, sum(_METRICS[metric][0](found[name]) for name in group))
         for metric, group in names.items()
-        if _all_there(group, found)
+        if found.keys() >= set(group)
     ]
 
 
@@ -123,10 +123,6 @@ def combined(servers: Sequence[list[Reading]]) -> list[Reading]:
     return [
         Reading(metric, _METRICS[metric][0](values)) for metric, values in found.items() if len(values) == len(servers)
     ] + each
-
-
-def _all_there(group: Iterable[str], found: Mapping[str, list[float]]) -> bool:
-    return all(name in found for name in group)
 
 
 SOURCES.register(ServerMetrics.name, ServerMetrics)

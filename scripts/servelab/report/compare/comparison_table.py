@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
+from servelab.metrics.statistics import Interval, mean_ci95, ratio_interval
 from servelab.metrics.tables.schemas import COMPARISON
 from servelab.report.compare.sides import (
     NOT_RECORDED,
@@ -189,9 +189,10 @@ def _rows(a: StudySide, b: StudySide, judged: JudgedPair, kind: str) -> Iterator
         if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b, pair)):
             continue
         other_basis = basis_of(a, other.tag, pair)
-        values = [run.values(other.tag, other_basis) for run in pair.both]
-        if all(values) and sum(values[0]) > 0 and _definition(pair, other.tag) is None:
-            yield shared | _figures(pair, other.tag, other_basis, ratio_ci95(*values)) | {"is_objective": False}
+        before, after = (run.values(other.tag, other_basis) for run in pair.both)
+        if before and after and sum(before) > 0 and _definition(pair, other.tag) is None:
+            change = ratio_interval(before, after)
+            yield shared | _figures(pair, other.tag, other_basis, change) | {"is_objective": False}
 
 
 def basis_of(a: StudySide, metric: str, pair: RunPair) -> Basis:
