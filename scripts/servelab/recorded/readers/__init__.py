@@ -112,12 +112,7 @@ def _sorted_out(
 
 def _has_names(piece: Piece) -> bool:
     """Whether a table or an object has names of a result; console blocks and saved tables always are results."""
-    return piece.form in ("console", "lines", "csv") or any(
-        names <= piece.lines.keys()
-        for reader in _READERS
-        if reader.form == piece.form
-        for names in (reader.markers, *reader.following)
-    )
+    return piece.form not in _NAMES or any(names <= piece.lines.keys() for names in _NAMES[piece.form])
 
 
 def _is_result(piece: Piece) -> bool:
@@ -169,7 +164,10 @@ def _loaded() -> Iterator[tuple[str, Reader]]:
 _READERS = [reader for _, reader in sorted(_loaded(), key=lambda named: named[0])]
 _GRIDS = [reader for reader in _READERS if reader.form == "grid"]
 _ORDERS = [(reader.markers, *reader.following) for reader in _GRIDS]
-_SAVED = [reader.markers for reader in _READERS if reader.form == "json"]
+_NAMES = {
+    form: [names for reader in _READERS if reader.form == form for names in (reader.markers, *reader.following)]
+    for form in ("frame", "grid", "json")
+}
 _HEADS = [frozenset(reader.facts["heads"]) for reader in _READERS if reader.form == "csv"]
 
 
@@ -182,6 +180,6 @@ _FINDERS: list[Finder] = [
     partial(tables.drawn, below=[reader.markers for reader in _GRIDS if reader.below]),
     blocks.sections,
     blocks.printed_lines,
-    partial(tables.comma_separated, heads=_HEADS, keys=_SAVED),
+    partial(tables.comma_separated, heads=_HEADS, keys=_NAMES["json"]),
     tables.embedded_json,
 ]

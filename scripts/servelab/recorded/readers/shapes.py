@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -185,8 +184,7 @@ def document(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
                 raise piece.error(f"`{key}` is not a number: {value!r}")
             entries.append(Entry(key, value, piece.first_line))
         elif figure is None and (is_named or (is_swept and key not in reader.ignored)):
-            infinite = isinstance(value, float) and math.isinf(value)
-            settings[reader.settings.get(key, key)] = "inf" if infinite else value
+            settings[reader.settings.get(key, key)] = value
         elif figure is None:
             entries.append(_unknown(piece, key, value))
     if is_swept:
