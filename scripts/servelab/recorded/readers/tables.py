@@ -26,13 +26,8 @@ from servelab.recorded.readers.pieces import (
 
 _LINE, _LEFT = "─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋", "┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙"
 _RIGHT = "┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜"
-_RULE = re.compile(
-    rf"(?:(?<![{_LINE}])[{_LEFT}][{_LINE}]*[{_RIGHT}]|(?<![-=])(?:\+[-=]+)++\+"
-    r"|(?<![-=:])(?<![-=:] )(?:\| *[-=:]+ *)++\|)$"
-)
-"""A line between rows. No pattern begins where one before has failed, so each character is looked at once."""
-_MOST_RULE = 20_000
-"""Characters of one."""
+_RULE = re.compile(rf"[{_RIGHT}][{_LINE}]*+[{_LEFT}]|\+(?:[-=]+\+)++[-=]*|\|(?: *[-=:]+ *\|)++")
+"""A line between rows, read from its end: so each character is looked at once."""
 _BOTTOM = frozenset("└╘╚╰┗╙")
 _BEGINS = re.compile("[|+┏╒┌╔╭┣]")
 _BELOW = re.compile(r"([A-Z][\w ]+ \([\w/ ]+\)): ([\d.,]+)")
@@ -110,8 +105,9 @@ def _row(number: int, content: str) -> TableRow:
 def _rule(line: str) -> int | None:
     """The start of a line between rows in a line; None if there is none."""
     text = line.rstrip()
-    match = _RULE.search(text) if text.endswith(("+", "|", *_RIGHT)) and len(text) <= _MOST_RULE else None
-    return match.start() if match and match.start() <= MOST_PREFIX else None
+    match = _RULE.match(text[::-1]) if text.endswith(("+", "|", *_RIGHT)) else None
+    start = len(text) - match.end() if match else MOST_PREFIX + 1
+    return start if start <= MOST_PREFIX else None
 
 
 def _is_row(content: str) -> bool:
