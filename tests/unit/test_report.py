@@ -148,7 +148,8 @@ SAID = [
     "applies if model is draft; the incumbent's is base",
     "refused before any run: engine sglang has no option pipeline",
     "8 × name Ascend 910B, driver 24.1, memory 64.0 GiB",
-    "ttft_ms 500.0, tpot_ms 50.0",
+    "load (settle_requests 0, rounds 3, request_rate inf, arrivals poisson, burstiness 1.0, ramp_up_s 0.0), "
+    "slos (ttft_ms 500.0, tpot_ms 50.0)",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
     "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",
     "round 2: total_tokens_per_s 1207, the others' median is 2281",

@@ -15,8 +15,7 @@ from servelab.study.project import StudySummary
 from servelab.study.workload_loads import LOAD_KEYS
 
 _OF_SPEC, _OF_MANIFEST = ("engine", "model", "client", "workload", "capacity"), ("devices", "machine", "git", "shell")
-_NO_MATTER = {"devices": {"__all__": {"index"}}}
-"""Of a manifest: which of several equal devices a run used does not matter."""
+_NO_MATTER = {"devices": {"__all__": {"index"}}}  # which of several equal devices a run used
 _FIRST_NODE = "read on the first of {} nodes only; energy and what other programs used of the other nodes are not known"
 
 
@@ -103,7 +102,8 @@ class MeasuredRuns(Origin):
             spec = RunSpec.read(self._folder / run_id / "spec.json")
             manifest = self._manifest(run_id).model_dump(mode="json", exclude=_NO_MATTER)
             protocol = spec.protocol.model_dump(mode="json")
-            sent = {"load": {name: protocol.pop(name) for name in LOAD_KEYS}, "slos": dict(study.slos_of(workload))}
+            load = {name: protocol.pop(name) for name in [*protocol] if name in LOAD_KEYS}
+            sent = {"load": load, "slos": dict(study.slos_of(workload))}
             parts = spec.model_dump(mode="json", include=set(_OF_SPEC)) | {"protocol": protocol}
             parts[f"workload {workload}"] = parts.pop("workload") | sent | {"capacity": parts.pop("capacity", None)}
             for name, part in (parts | {name: manifest[name] for name in _OF_MANIFEST}).items():
