@@ -218,9 +218,6 @@ def nested(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
         yield ToolRun(entries, settings, version if is_text else None, warnings=warnings)
 
 
-_MOMENTS = ("mean", "std_dev", "min", "median", "max")
-
-
 def _of_paths(reader: Reader, piece: Piece, root: Any) -> Iterator[Entry]:
     for path in reader.families:
         found = _at(root, path)
@@ -231,17 +228,17 @@ def _of_paths(reader: Reader, piece: Piece, root: Any) -> Iterator[Entry]:
             yield from _of_row(reader, name.removesuffix(" ()"), found, piece.first_line)
             continue
         empty = found.get("count") == 0
-        named = {statistic_of(key): key for key in _MOMENTS if empty} or {statistic_of(key): key for key in found}
-        yield from (Entry(path, found.get(key), piece.first_line, name) for name, key in named.items() if name)
+        named = {statistic_of(key): None if empty else value for key, value in found.items()}
+        yield from (Entry(path, value, piece.first_line, name) for name, value in named.items() if name)
         for key, value in ({} if empty else found.get("percentiles") or {}).items():
             if key != "p50":
                 yield Entry(path, value, piece.first_line, _percentile(key))
-    for path in reader.figures if not reader.units else ():
-        parent = _at(root, path.rpartition(".")[0])
-        if isinstance(parent, dict) and path.rpartition(".")[2] in parent:
-            value = parent[path.rpartition(".")[2]]
-            value = None if parent.get("count") == 0 and "mean" in parent else value
-            yield Entry(path, value, piece.first_line)
+    for path in () if reader.units else reader.figures:
+        above, _, key = path.rpartition(".")
+        parent = _at(root, above)
+        if isinstance(parent, dict) and key in parent:
+            is_empty = parent.get("count") == 0 and "mean" in parent
+            yield Entry(path, None if is_empty else parent[key], piece.first_line)
 
 
 def _others(reader: Reader, piece: Piece, root: Any) -> Iterator[Entry]:
