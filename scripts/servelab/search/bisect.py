@@ -27,7 +27,7 @@ import yaml
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT, own_or_shipped, write_text
-from servelab.core.yaml_file import read_yaml
+from servelab.core.yaml_file import figure, read_yaml
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table
@@ -273,6 +273,7 @@ class ReleaseStarts:
         if row["validity"] == "invalid":
             raise Skipped(f"its runs are not valid: {row['validity_note']}")
         value = statistics.fmean(status.objective_rounds)
+        print(f"{self._engine} {version}, start {number + 1}: {figure(value)}", file=sys.stderr, flush=True)
         return ReleaseStart(
             value, datetime.fromisoformat(status.started_at), datetime.fromisoformat(status.finished_at)
         )
