@@ -81,7 +81,7 @@ class TableRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table: its rows in groups, as rules divide them. The first group is the header."""
 
     groups: list[list[TableRow]]
@@ -110,7 +110,7 @@ class Piece:
     """Lines of a block, between header and footer, or below a table."""
     document: dict[str, Any] = field(default_factory=dict)
     """A JSON document."""
-    tables: Sequence[Table] = ()
+    tables: Sequence[TextTable] = ()
     broken: str | None = None
     """Why no tool's reader can read it."""
     file: str = ""

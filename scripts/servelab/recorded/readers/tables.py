@@ -19,8 +19,8 @@ from servelab.recorded.readers.pieces import (
     Line,
     Piece,
     Prefix,
-    Table,
     TableRow,
+    TextTable,
     Window,
 )
 
@@ -82,7 +82,7 @@ def drawn(lines: Window, begin: int, line: Line, above: Line, below: Names) -> F
         why = "its last line is missing"
     if not why and len({len(row.cells) for group in groups for row in group}) > 1:
         why = "its rows have different numbers of columns"
-    table = Table(groups)
+    table = TextTable(groups)
     names = {row.cells[0]: row.line for row in reversed(table.rows)}
     names |= {cell: row.line for row in reversed(groups[0]) for cell in row.cells}
     rows = list(_figures(lines, at)) if any(each <= names.keys() for each in below) else []
@@ -225,7 +225,7 @@ def comma_separated(lines: Window, begin: int, line: Line, above: Line, heads: N
     if not is_saved:
         names = {cell: row.line for row in reversed([first, *rows]) for cell in row.cells[:1]}
         names |= dict.fromkeys(first.cells, first.line)
-        table = Table([[first], rows])
+        table = TextTable([[first], rows])
         return [Piece("csv", first.line, (rows or [first])[-1].line, names, tables=[table], broken=why)], at
     return [_saved(row, first.cells, why if row is rows[-1] else None) for row in rows], at
 
