@@ -119,11 +119,6 @@ class Space:
             predictions, [variant.configuration for variant in self.variants], self.levels, study.objective.sign
         )
 
-    def is_between(self, option: int, choice: int) -> bool:
-        """Whether a choice is neither the least nor the greatest value of its scale, so that others inform of it."""
-        scale = self.scales[option]
-        return scale is not None and bool(np.nanmin(scale) < scale[choice] < np.nanmax(scale))
-
     def positions(self, plan: Plan) -> list[int]:
         """Position of each candidate of a plan."""
         return [self._positions[key_of(candidate.configuration)] for candidate in plan.candidates]
@@ -251,20 +246,31 @@ class Knowledge:
         failed = self._space.levels[self.failed_with(refused)]
         return 1 - probability_of_failure(levels, self._levels(self.fit), failed, self._space.scales)
 
-    def unseen(self, refused: Sequence[int]) -> list[tuple[int, int]]:
-        """Options and choices that never worked, and that did not fail without another change in common."""
-        worked, failed = self._levels(self.fit), self._space.levels[self.failed_with(refused)]
-
-        def failed_alone(option: int, choice: int) -> bool:
-            with_it = failed[failed[:, option] == choice]
-            return len(with_it) > 0 and ((with_it == with_it[0]) & (with_it > 0)).all(0).sum() == (choice > 0)
-
+    def untried(self, taken: Sequence[int]) -> list[tuple[int, int]]:
+        """Options and choices that none of `taken` has but those that failed, if it did not fail alone."""
+        levels, failed = self._space.levels, self._space.levels[self._failed]
+        worked = levels[[at for at in taken if at not in self._failed]]
         return [
             (option, choice)
             for option, count in enumerate(self._space.counts)
             for choice in range(count)
-            if not (worked[:, option] == choice).any() and not failed_alone(option, choice)
-            if not self.left_out[self._space.levels[:, option] == choice].all()
+            if not (worked[:, option] == choice).any() and not self.left_out[levels[:, option] == choice].all()
+            if not ((failed[:, option] == choice) & ((failed > 0).sum(1) == (choice > 0))).any()
+        ]
+
+    def slow(self, taken: Sequence[int]) -> list[tuple[int, int]]:
+        """Options and changes that worked, but nowhere as fast as the baseline, and that none of `taken` has alone."""
+        levels, measured = self._space.levels[list(taken)], self._levels(self.fit)
+        if self.baseline not in self.fit:
+            return []
+        speeds = np.array([self._sign * math.log(self.rows[row]["objective_value"]) for row in self.fit])
+        is_fast, is_one = speeds >= speeds[self.fit.index(self.baseline)], (levels > 0).sum(1) == 1
+        return [
+            (option, choice)
+            for option, count in enumerate(self._space.counts)
+            for choice in range(1, count)
+            if (has := measured[:, option] == choice).any() and not (has & is_fast).any()
+            if not (is_one & (levels[:, option] == choice)).any()
         ]
 
     def changes(self, row: int) -> list[str]:

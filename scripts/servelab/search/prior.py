@@ -14,8 +14,9 @@ from servelab.study.predictions import Predictions
 
 LEAST = 0.7
 """A combination that is predicted below this share of the best of its engine may be left out."""
-_TRUSTED, _MEASURED = 0.9, 6
-"""It is left out only if the measurements make the prior this likely, and there are so many of them."""
+_TRUSTED, _MEASURED, _MISFIT = 0.9, 6, 1.5
+"""It is left out only if the measurements make the prior this likely, there are so many of them, and they differ from
+it by no more than so many times its error."""
 
 
 class Prior:
@@ -27,7 +28,7 @@ class Prior:
         found = [predictions.values.get(key_of(each), np.nan) for each in configurations]
         self.logs: Floats = sign * np.log(np.array(found))
         self.engines = np.array([each.engine for each in configurations])
-        self.error = predictions.error
+        self.error, self._fits = predictions.error, True
         self._at = {row.tobytes(): number for number, row in enumerate(levels)}
 
     def scaled(self, positions: Sequence[int], values: Floats) -> Scaled:
@@ -39,6 +40,8 @@ class Prior:
         for engine in np.unique(self.engines[list(positions)][known]):
             scale[self.engines == engine] = away[known & (self.engines[list(positions)] == engine)].mean()
         means = self.logs + scale
+        missed = (values - means[list(positions)])[known]
+        self._fits = bool(known.any() and np.sqrt((missed**2).mean()) <= _MISFIT * self.error)
         # what nothing predicts is expected to be as the others
         return Scaled(np.where(np.isfinite(means), means, float(values.mean())), self.error, self._at)
 
@@ -53,7 +56,8 @@ class Prior:
 
     def left_out(self, trust: float, measured: int) -> NDArray[np.bool_]:
         """Combinations that are not measured, as likely as the prior is; never the first, which is the baseline."""
-        found: NDArray[np.bool_] = (self.below_best() < LEAST) & (trust >= _TRUSTED) & (measured >= _MEASURED)
+        is_trusted = self._fits and trust >= _TRUSTED and measured >= _MEASURED
+        found: NDArray[np.bool_] = (self.below_best() < LEAST) & is_trusted
         found[0] = False
         return found
 

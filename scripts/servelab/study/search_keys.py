@@ -30,7 +30,7 @@ class SearchKeys(Strict):
         None,
         ge=2,
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 60, depending on the number of combinations: 15 of 48, 60 of 1,000.",
+        "to 60, depending on the number of combinations: 17 of 48, 60 of 1,000.",
     )
     prior: Literal["kernel-timings"] | None = Field(
         None,
@@ -41,7 +41,7 @@ class SearchKeys(Strict):
         None,
         ge=1,
         description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
-        "on several accelerators. Default: so many that there are at most eighteen such stages.",
+        "on several accelerators. Default: so many that there are at most twenty such stages.",
     )
 
 

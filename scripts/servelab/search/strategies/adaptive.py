@@ -29,12 +29,10 @@ from servelab.study.study import Study
 
 _DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
 _FEWEST, _MOST = 8, 60
-_SHARE, _POWER = 1.72, 0.56
-"""Visits by default: the share of the number of combinations to this power, between fewest and most: 15 of 48, 60 of
-1,000."""
-_FAILED = 3
-"""By default one more configuration is measured if so many failed."""
-_STAGES = 18
+_OF_ROOT, _OF_ALL = 2.45, 0.44
+"""Visits by default: so many times the root of the number of combinations, at most this share of it, and between fewest
+and most: 11 of 25, 17 of 48, 60 of 1,000."""
+_STAGES = 20
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
 _SPREAD = 6
@@ -47,7 +45,7 @@ _OF = 48
 The more there are, the less each promises alone: it falls with their number."""
 _LIKELY = 0.5
 """A combination that fails with this probability is no part of the design."""
-_AS_LIKELY = 0.5
+_AS_LIKELY = 0.9
 """Combinations that work with this share of the best probability are taken to be as likely to work."""
 _SHORTLIST = 400
 """Combinations from which those that are measured together are taken: with the largest expected gain, or any at first.
@@ -66,7 +64,7 @@ class Adaptive:
         """See `Strategy.outlines`."""
         space, first = space_of(study), _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
-        stages = range(1, 1 - (first - most_visits(study)) // _batch(study))
+        stages = range(1, 1 - (first - visits_of(study)) // _batch(study))
         return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(_refinement(at), _title(at), []) for at in stages)]
 
     def summary(self, study: Study) -> str | None:
@@ -88,12 +86,11 @@ class Adaptive:
         positions = space.positions(last.plan)
         refused = _refused(space, last.plan)
         measured = len(positions) - len(refused)
+        visits = visits_of(study)
+        most = min(measured + _batch(study), visits)
         if last.table is None:
-            most = min(measured + _batch(study), visits_of(study))
             return _filled(project, stage, title, last.winner, positions, _Design(space), most)
         knowledge = Knowledge(study, space, last.plan, last.table, project.predictions)
-        visits = most_visits(study, len(knowledge.failed_with([])))
-        most = min(measured + _batch(study), visits)
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
@@ -126,17 +123,8 @@ STRATEGIES.register(ADAPTIVE.name, ADAPTIVE)
 def visits_of(study: Study) -> int:
     """Most configurations that the search of a study measures, the baseline included."""
     count = len(space_of(study))
-    return min(count, study.search.visits or _default_visits(count))
-
-
-def _default_visits(count: float) -> int:
-    return min(_MOST, max(_FEWEST, round(_SHARE * math.pow(count, _POWER))))
-
-
-def most_visits(study: Study, failures: int = _FAILED) -> int:
-    """`visits_of`; if `search.visits` is not set, one more with `_FAILED` failures."""
-    more = not study.search.visits and failures >= _FAILED
-    return min(len(space_of(study)), visits_of(study) + more)
+    by_default = max(_FEWEST, round(min(_OF_ROOT * math.sqrt(count), _OF_ALL * count, _MOST)))
+    return min(count, study.search.visits or by_default)
 
 
 def _design_size(study: Study) -> int:
@@ -198,13 +186,14 @@ class _OneChange:
 
         As long as nothing failed, options with several values on a scale are left out: one value says little of them.
         """
-        is_one, options = (self.space.levels > 0).sum(1) == 1, self.space.levels.argmax(1)
-        is_one &= ~self._knowledge.left_out
-        done = {int(options[at]) for at in taken if (self.space.levels[at] > 0).sum() == 1}
+        levels, options = self.space.levels, self.space.levels.argmax(1)
+        is_one = (levels > 0).sum(1) == 1
+        done = {int(options[at]) for at in taken if is_one[at]}
         if not self._knowledge.failed_with([]):
             scales = enumerate(self.space.scales)
             done |= {at for at, scale in scales if scale is not None and np.isfinite(scale).sum() > 2}
-        return [int(at) for at in np.flatnonzero(is_one) if int(options[at]) not in done]
+        found = is_one & ~np.isin(options, list(done)) & ~self._knowledge.left_out
+        return [int(at) for at in np.flatnonzero(found)]
 
     def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
         """As `_Design.choose`; fewer if there are no more such changes."""
@@ -221,8 +210,8 @@ class _OneChange:
 class _Promising:
     """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
 
-    A choice that no working combination has is still tried: its effect may be unlike those of the others. Once
-    something failed, it is tried alone beside choices that work, and enough of the `visits` are kept for that.
+    A choice that never worked, or only in slow company, is still tried: its effect may be unlike those of the others.
+    Enough of the `visits` are kept for that.
     """
 
     def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float, visits: int) -> None:
@@ -245,11 +234,11 @@ class _Promising:
         found: list[int] = []
         while len(found) < min(count, len(listed)):
             gains = works * prediction.expected_gain(best)
-            open_ones = self._open(levels[listed], works, levels[found], refused)
             left = self._visits - len(taken) + len(refused) - len(found)
+            is_owed, needed = self._owed(levels[listed], works, [*taken, *listed[found]])
             promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
-            if open_ones.any() and (not promises or left <= self._needed(levels[found], refused)):
-                gains = np.where(open_ones, np.exp(prediction.expected()), 0.0)
+            if is_owed.any() and (not promises or left <= needed):
+                gains = np.where(is_owed, works * np.exp(prediction.expected()), 0.0)
             elif not promises:
                 break
             if not gains.any():
@@ -261,29 +250,23 @@ class _Promising:
             prediction.believe(position)
         return found
 
-    def _unseen(self, found: Levels, refused: Sequence[int]) -> list[tuple[int, int]]:
-        """Options and choices that are still to be tried after `found`."""
-        unseen = self._knowledge.unseen(refused)
-        return [(option, choice) for option, choice in unseen if not (found[:, option] == choice).any()]
+    def _owed(self, levels: Levels, works: Floats, taken: Sequence[int]) -> tuple[NDArray[np.bool_], int]:
+        """Which of `levels` try a choice that still has to be tried, and how many visits such choices take.
 
-    def _needed(self, found: Levels, refused: Sequence[int]) -> int:
-        """How many visits it takes to try them: if something failed, each alone but those between others on a scale."""
-        unseen = self._unseen(found, refused)
-        if self._knowledge.failed_with(refused):
-            return sum(not self.space.is_between(*each) for each in unseen)
-        return max(Counter(option for option, _ in unseen).values(), default=0)
-
-    def _open(self, levels: Levels, works: Floats, found: Levels, refused: Sequence[int]) -> NDArray[np.bool_]:
-        """Which combinations try such a choice; if something failed, one alone, where it is about as likely to work as
-        anywhere."""
-        number = np.zeros(len(levels), dtype=int)
-        for option, choice in self._unseen(found, refused):
-            number += levels[:, option] == choice
-        if not self._knowledge.failed_with(refused):
-            return number > 0
-        alone = (number == 1) & (works > 0)
-        found_open: NDArray[np.bool_] = alone & (works >= _AS_LIKELY * works[alone].max(initial=0))
-        return found_open
+        A choice that never worked is tried where it is about as likely to work as anywhere; one that was slow, alone.
+        """
+        untried, slow = self._knowledge.untried(taken), self._knowledge.slow(taken)
+        owed = np.zeros(len(levels), dtype=bool)
+        for option, choice in untried:
+            likely = np.where(levels[:, option] == choice, works, 0.0)
+            owed |= (likely > 0) & (likely >= _AS_LIKELY * likely.max())
+        for option, choice in slow:
+            has = (levels[:, option] == choice) & (works > 0)
+            changes = np.where(has, (levels > 0).sum(1), levels.shape[1] + 1)
+            owed |= has & (changes == changes.min())
+        of_option = Counter(option for option, _ in untried).values()
+        needed = sum(of_option) if self._knowledge.failed_with([]) else max(of_option, default=0)
+        return owed, needed + len(slow)
 
 
 _Chooser = _Design | _OneChange | _Promising
