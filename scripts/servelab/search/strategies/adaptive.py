@@ -235,7 +235,7 @@ class _Promising:
         while len(found) < min(count, len(listed)):
             gains = works * prediction.expected_gain(best)
             left = self._visits - len(taken) + len(refused) - len(found)
-            is_owed, needed = self._owed(levels[listed], works, [*taken, *listed[found]])
+            is_owed, needed = self._owed(levels[listed], works, [*taken, *found])
             promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
             if is_owed.any() and (not promises or left <= needed):
                 gains = np.where(is_owed, works * np.exp(prediction.expected()), 0.0)
