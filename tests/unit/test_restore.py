@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import made_run
+import pyarrow.parquet as pq
 import pytest
 from made_results import write_run
 from ssh_keys import IDENTITY, allow, make_key, signing_key
@@ -132,6 +133,12 @@ def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path
     assert mine.read_text() == "another measurement"
 
 
+def without_column(run):
+    path = run / "requests.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["error"]), path)
+    made_run.seal(run)
+
+
 def change(run, name, **values):
     content = json.loads((run / name).read_bytes())
     (run / name).write_text(json.dumps(content | values))
@@ -142,6 +149,7 @@ BROKEN = {
         lambda run: (run / "requests.parquet").write_bytes(b"PAR1"),
         "requests.parquet: was changed",
     ),
+    "a table without a column": (without_column, "requests.parquet: has no column error"),
     "the status of another run": (lambda run: change(run, "status.json", run_id="0" * 20), "status.json: is of run 0"),
     "a log that was changed": (lambda run: (run / "server.log").write_text("x"), "server.log: was added"),
     "a run without a seal": (lambda run: change(run, "status.json", seal=None), "status.json: has no seal"),

@@ -245,7 +245,7 @@ def log_faults(plans: Iterable[Path], logs: Path) -> Iterator[str]:
 
 
 def faults_of_run(folder: Path) -> list[str]:
-    """Why the folder is not a run of that name: a line per file, beginning with its name. Tables are not read."""
+    """Why the folder is not a run of that name: a line per file, beginning with its name."""
     return faults_of_seal(folder) or list(_faults_of_records(folder))
 
 
@@ -273,6 +273,9 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
         return
     if manifest.run_id != folder.name:
         yield f"manifest.json: is of run {manifest.run_id}"
+    for records in filter(Path.exists, (folder / "requests.parquet", folder / "steps.parquet")):  # a reader takes null
+        if lacking := set(schemas.RUN_REQUESTS.names) - set(pq.read_schema(records).names):
+            yield f"{records.name}: has no column {', '.join(sorted(lacking))}"
     if spec.capacity is not None and status.steps:
         rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
         for number, step in enumerate(status.steps):
