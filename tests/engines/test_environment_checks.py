@@ -66,8 +66,6 @@ def test_the_environment_of_an_engine_passes(installed: Installed) -> None:
     checks = check_environment(engine, environment, installed.model_json, "cpu", settings)
     assert [each.check for each in checks] == list(NAMES)
     assert "failed" not in verdicts(checks).values(), checks
-    options = next(each for each in checks if each.check == "options")
-    assert options.saw.startswith("1 of 2 sets of flags are parsed; refused: ") and "--no-such-flag" in options.saw
 
 
 def pip(python: Path, *given: str) -> None:

@@ -33,11 +33,11 @@ def printed(capsys):
 
 def test_check_and_plan(printed, monkeypatch):
     monkeypatch.chdir(ROOT)
-    launch.servelab.main(["plan", "qwen3-32b-h100", "--json"], standalone_mode=False)
+    launch.servelab(["plan", "qwen3-32b-h100", "--json"])
     (planned,) = printed("plan")
     assert planned["study"] == "qwen3-32b-h100" and planned["about"] > 0 and planned["stages"]
     monkeypatch.setattr(check_studies, "preflight", lambda project, results: [])
-    launch.servelab.main(["check", "cpu-smollm2", "--json"], standalone_mode=False)
+    launch.servelab(["check", "cpu-smollm2", "--json"])
     assert printed("check") == [{"study": "cpu-smollm2", "errors": 0, "findings": []}]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,17 +36,22 @@ class CommandForm:
 
     title: str
     pieces: list[tuple[str, bool]]
-    """The text in words and white space, and whether each word is new in the command: the baseline's lacks it."""
+    """The text in words and white space, and whether each is in no part of the baseline's command."""
 
     @property
     def text(self) -> str:
         """The whole text."""
         return "".join(piece for piece, _ in self.pieces)
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether any word is marked."""
+        return any(changed for _, changed in self.pieces)
+
 
 def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
     """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
-    changed = {*recommended.command.split()} - {*baseline.split()} if baseline and recommended.changed else set()
+    changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
     image = origin.image(recommended.run_id)
     if recommended.deployment and origin.model_has_name(recommended.run_id):
         forms = {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
@@ -59,10 +65,7 @@ def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, base
         forms = {"On this machine, as it was measured": recommended.launch_command}
     else:
         forms = {"With the model's name in place of its path": recommended.command}
-    return [
-        CommandForm(title, [(piece, piece in changed) for piece in _WORDS.findall(text)])
-        for title, text in forms.items()
-    ]
+    return [CommandForm(title, _pieces(text, changed)) for title, text in forms.items()]
 
 
 def docker_form(study: StudySummary, recommended: Recommended, image: str) -> str:
@@ -123,25 +126,49 @@ def _split(command: str) -> tuple[dict[str, str], list[str]]:
     return variables, words
 
 
-def only_in(baseline: str, command: str) -> str:
-    """Options, each with its values, and variables of the baseline's command that the other lacks, in order."""
+def parts_of(command: str) -> Counter[str]:
+    """Options of a command, each with its values, and its environment variables."""
     parts: list[list[str]] = []
-    for text in (baseline, command):
-        parts.append([])
-        for word in shlex.split(text):
-            if parts[-1] and parts[-1][-1].startswith("-") and not word.startswith("-"):
-                parts[-1][-1] += f" {shlex.quote(word)}"
-            else:
-                parts[-1].append(shlex.quote(word))
-    return "  ".join(part for part in parts[0] if part not in parts[1] and (part.startswith("-") or "=" in part))
+    for word in shlex.split(command):
+        if parts and parts[-1][0].startswith("-") and not word.startswith("-"):
+            parts[-1].append(word)
+        else:
+            parts.append([word])
+    return Counter(shlex.join(part) for part in parts)
+
+
+def only_in(baseline: str, command: str) -> str:
+    """Parts of the baseline's command that the other lacks, in order; empty if it has all."""
+    left = parts_of(baseline) - parts_of(command)
+    return "  ".join(part for part in left if part.startswith("-") or "=" in part)
 
 
 def difference(form: CommandForm, left_out: str) -> dict[str, str]:
     """How a form differs from the baseline's command, `left_out` of it: words → command."""
-    marked = {"Marked: not in the baseline’s command.": ""} if any(changed for _, changed in form.pieces) else {}
+    marked = {"Marked: not in the baseline’s command.": ""} if form.is_marked else {}
     if not left_out:
         return marked
     return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}
+
+
+def _pieces(text: str, changed: Counter[str]) -> list[tuple[str, bool]]:
+    """The text in words and white space, and whether each is in a changed part.
+
+    The value of an option may be another one here, such as a path in place of a name.
+    """
+    spans: list[tuple[int, int]] = []
+    for part in changed:
+        name, *values = part.split()
+        exact = _found(text, r"\s+".join(map(re.escape, (name, *values))))
+        spans += exact or (_found(text, re.escape(name) + r"\s+\S+" * len(values)) if name.startswith("-") else [])
+    return [
+        (word.group(), not word.group().isspace() and any(low <= word.start() < high for low, high in spans))
+        for word in _WORDS.finditer(text)
+    ]
+
+
+def _found(text: str, pattern: str) -> list[tuple[int, int]]:
+    return [each.span() for each in re.finditer(rf"(?<!\S)(?:{pattern})(?!\S)", text)]
 
 
 def baseline_command(table: pd.DataFrame) -> str:
