@@ -224,8 +224,7 @@ def _columns(file: Path) -> dict[str, list[Any]]:
         table = read_arrow(file, [name for name in pq.read_schema(file).names if _KEY.search(name)])
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None
-    found: dict[str, list[Any]] = table.to_pydict()
-    return found
+    return dict(table.to_pydict())
 
 
 def run_faults(results: Path, run_id: str) -> list[str]:
@@ -255,8 +254,7 @@ def faults_of_workload(folder: Path) -> list[str]:
         described = json.loads((folder / "workload.json").read_bytes())
         if (found := content_id(described["spec"])) != folder.name:
             return [f"workload.json: was changed: it describes workload {found}"]
-        requests = folder / "requests.parquet"
-        if requests.exists() and file_sha256(requests) != described["requests_sha256"]:
+        if (requests := folder / "requests.parquet").exists() and file_sha256(requests) != described["requests_sha256"]:
             return ["requests.parquet: was changed: workload.json has another sha256"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         return [f"workload.json: cannot be read: {error}"]
