@@ -1,17 +1,14 @@
 """Readers: turn what a load client printed or saved into plain figures under the names of docs/reference/metrics.md.
 
 A file is split into *pieces* (a console block, a JSON document, a table). The reader of a piece is the one whose
-markers, the lines or keys that only its tool writes, are all in it; file names do not matter. A piece that is cut off
-or contradicts itself is an error with file and line; a line that no reader knows is kept and reported.
+markers, the lines or keys that only its tool writes, are all in it. A line that no reader knows is kept and reported.
 
-Checks follow from the tool's own definitions: a rate is its amount over the duration, parts add up, percentiles are in
-order. So a wrong digit is found if other figures in the block determine the figure, as far as the printed digits allow.
-A wrong digit in an independent figure cannot be found.
+A piece that is cut off or contradicts itself is an error with file and line: a rate is its amount over the duration,
+parts add up, percentiles are in order. A wrong digit in an independent figure cannot be found.
 """
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -27,17 +24,7 @@ from servelab.recorded.readers.pieces import Finder, Piece, ReadError, find
 from servelab.recorded.readers.results import Block, Reader
 from servelab.recorded.readers.tables import gathered
 
-__all__ = [
-    "VALUE",
-    "Block",
-    "ReadError",
-    "UnknownResultError",
-    "read_file",
-    "scan_file",
-]
-
-_MOST_ERRORS = 100
-"""Errors of a file; after that it is not read on."""
+__all__ = ["VALUE", "Block", "ReadError", "UnknownResultError", "read_file", "scan_file"]
 
 
 class UnknownResultError(ReadError):
@@ -51,8 +38,7 @@ def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | Re
     are counted in `notes`.
     """
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        if path.is_char_device() or path.is_block_device():
             yield ReadError(f"{path}: is a device, not a log")
             return
         with path.open("rb", buffering=1 << 18) as file:
@@ -63,27 +49,21 @@ def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | Re
 
 def read_file(path: Path) -> list[Block]:
     """Every block of a file in order; `ReadError` for the first unreadable one, or if there is none."""
-    blocks = []
-    for block in scan_file(path):
-        if isinstance(block, ReadError):
-            raise block
-        blocks.append(block)
-    return blocks
+    found = list(scan_file(path))
+    for error in (each for each in found if isinstance(each, ReadError)):
+        raise error
+    return [each for each in found if isinstance(each, Block)]
 
 
 def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block | ReadError]:
     others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
-    errors, found = 0, False
+    found = False
     for piece in _pieces(file, others):
         found = True
         try:
             yield from _read(replace(piece, file=name))
         except ReadError as error:
             yield error
-            errors += 1
-        if errors == _MOST_ERRORS:
-            yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
-            return
     if notes is not None:
         for what, lines in others.items():
             notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
@@ -131,8 +111,7 @@ def _read(piece: Piece) -> list[Block]:
     """The blocks of a piece; `ReadError` for any piece that its tool has not written so."""
     if piece.broken:
         raise piece.error(piece.broken)
-    fitting = _fitting(piece)
-    if not fitting:
+    if not (fitting := _fitting(piece)):
         names = ", ".join(list(piece.lines)[:4]) or "empty, or abbreviated"
         raise piece.error(f"no reader knows this {piece.form} result ({names})")
     reader = max(fitting, key=lambda each: len(each.markers))
@@ -162,8 +141,7 @@ def _loaded() -> Iterator[tuple[str, Reader]]:
 
 
 _READERS = [reader for _, reader in sorted(_loaded(), key=lambda named: named[0])]
-_GRIDS = [reader for reader in _READERS if reader.form == "grid"]
-_ORDERS = [(reader.markers, *reader.following) for reader in _GRIDS]
+_ORDERS = [(reader.markers, *reader.following) for reader in _READERS if reader.form == "grid"]
 _NAMES = {
     form: [names for reader in _READERS if reader.form == form for names in (reader.markers, *reader.following)]
     for form in ("frame", "grid", "json")
@@ -171,13 +149,9 @@ _NAMES = {
 _HEADS = [frozenset(reader.facts["heads"]) for reader in _READERS if reader.form == "csv"]
 
 
-def _is_label(name: str) -> bool:
-    return any(reader.form == "console" and reader.knows(name) for reader in _READERS)
-
-
 _FINDERS: list[Finder] = [
-    partial(blocks.titled, is_known=_is_label),
-    partial(tables.drawn, below=[reader.markers for reader in _GRIDS if reader.below]),
+    partial(blocks.titled, is_known=lambda name: any(each.form == "console" and each.knows(name) for each in _READERS)),
+    partial(tables.drawn, below=[reader.markers for reader in _READERS if reader.below]),
     blocks.sections,
     blocks.printed_lines,
     partial(tables.comma_separated, heads=_HEADS, keys=_NAMES["json"]),

@@ -6,16 +6,7 @@ import re
 from collections.abc import Callable
 from itertools import chain
 
-from servelab.recorded.readers.pieces import (
-    MOST_PREFIX,
-    SECTION,
-    Entry,
-    Found,
-    Line,
-    Piece,
-    Prefix,
-    Window,
-)
+from servelab.recorded.readers.pieces import MOST_PREFIX, SECTION, Entry, Found, Line, Piece, Prefix, Window
 
 _TITLE = "(?:Serving|Offline Throughput) Benchmark Result"
 _HEADER = re.compile(rf"(?<!=)(=+) {_TITLE} \1=?$")

@@ -131,9 +131,8 @@ class ValueRange:
 
     def __truediv__(self, other: ValueRange) -> ValueRange:
         low = self.low / other.high if other.high else 0.0
-        value, high = (
-            each / by if by else math.inf for each, by in ((self.value, other.value), (self.high, other.low))
-        )
+        pairs = (self.value, other.value), (self.high, other.low)
+        value, high = (each / by if by else math.inf for each, by in pairs)
         return ValueRange(value, low, high)
 
     def __str__(self) -> str:

@@ -36,11 +36,8 @@ class ReadError(ServelabError):
 @lru_cache(maxsize=1024)
 def _like(lead: str) -> re.Pattern[str]:
     parts = re.split(r"(\d+|\s+)", lead)
-    return re.compile(
-        "".join(
-            re.escape(part) if not n % 2 else r"\s*+" if part.isspace() else r"\d++" for n, part in enumerate(parts)
-        )
-    )
+    made = (re.escape(part) if not n % 2 else r"\s*+" if part.isspace() else r"\d++" for n, part in enumerate(parts))
+    return re.compile("".join(made))
 
 
 class Prefix:

@@ -25,7 +25,7 @@ from servelab.recorded.readers.figures import (
 from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
 from servelab.recorded.readers.pieces import SECTION, Entry, Piece
 
-_ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
+_SECTION_OR_ELISION = re.compile(rf"{SECTION.pattern}|[\[(<]?\s*(?:\.{{3,}}|…)\s*[\])>]?")
 _UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
 _NO_LIMIT = re.compile(r"-1(?:\.0+)?")
 _FAMILY = re.compile(r"(Std Dev|[^ _]+)[ _](\S.*)")
@@ -173,9 +173,8 @@ class Reader(BaseModel, frozen=True, extra="allow"):
         seen, unknown = self._add_entries(run, found, settings)
         missing = list(self._missing(found.figures))
         if missing and not (self.may_be_abbreviated and self.required[0] not in missing):
-            raise piece.error(
-                f"the line of {missing[0]} is missing, which {self.tool} always writes: cut off, or another kind"
-            )
+            why = f"the line of {missing[0]} is missing, which {self.tool} always writes: cut off, or another kind"
+            raise piece.error(why)
         wrong = contradiction(found.ranges, self.rules, self.within_run)
         if wrong is not None:
             raise piece.error(f"the result contradicts itself: {wrong[1]}", found.figures[wrong[0]].line)
@@ -208,6 +207,7 @@ class Reader(BaseModel, frozen=True, extra="allow"):
         lines: dict[tuple[str, str | None], int] = {}
         unknown: list[UnknownLine] = []
         releases: list[str | None] = []
+        no_figure = _SECTION_OR_ELISION if self.may_be_abbreviated else SECTION
         for name, value, line, statistic, raw in run.entries:
             figure = self.find(name, statistic)
             if figure or name in self.settings or name in self.ignored:
@@ -223,9 +223,7 @@ class Reader(BaseModel, frozen=True, extra="allow"):
                 found.add(name, value, line, *figure)
             elif name in self.settings:
                 settings[self.settings[name]] = _setting(found.piece, name, value, line)
-            elif not (
-                name in self.ignored or SECTION.fullmatch(raw) or (self.may_be_abbreviated and _ELISION.fullmatch(raw))
-            ):
+            elif name not in self.ignored and not no_figure.fullmatch(raw):
                 unknown.append(UnknownLine(line, raw))
         return releases, unknown
 

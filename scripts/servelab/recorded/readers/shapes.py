@@ -107,11 +107,8 @@ def _heads(rows: Sequence[TableRow], is_saved: bool) -> list[str]:
     """The joined heads of each column, as newer releases write them; in a log an empty one repeats the one before."""
     heads = [row.cells if is_saved else accumulate(row.cells, lambda above, cell: cell or above) for row in rows]
     joined = (", ".join(filter(None, column)) for column in zip(*heads, strict=True))
-    return [re.sub(r",? (mean|median|std dev|\[min, .*max\])$", _as_head, head, flags=re.I) for head in joined]
-
-
-def _as_head(match: re.Match[str]) -> str:
-    return ", Percentiles" if match[1][0] == "[" else f", {match[1].title()}"
+    named = (re.sub(r",? \[min, .*max\]$", ", Percentiles", head, flags=re.I) for head in joined)
+    return [re.sub(r",? (mean|median|std dev)$", lambda of: f", {of[1].title()}", head, flags=re.I) for head in named]
 
 
 def _saved(text: str) -> float | None:
@@ -213,7 +210,8 @@ def nested(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
         for name, paths in reader.facts.get("settings_at", {}).items():
             found = (_at(root, path) for path in ([paths] if isinstance(paths, str) else paths))
             settings[name] = next((value for value in found if value is not None), None)
-        settings = {"benchmark": number, **settings} if each else _with_point(root, settings)
+        known = {key: each for key, each in settings.items() if key == "command" or isinstance(each, int | float)}
+        settings = {"benchmark": number, **settings} if each else known
         entries = [*_of_paths(reader, piece, root), *_others(reader, piece, root)]
         yield ToolRun(entries, settings, version if is_text else None, warnings=warnings)
 
@@ -251,23 +249,14 @@ def _others(reader: Reader, piece: Piece, root: Any) -> Iterator[Entry]:
 
 
 def _at(root: Any, path: str) -> Any:
-    """The value at a path of a document, or None; in a list, a part is the `name` of an object."""
+    """The value at a path of a document, or None; a part is a key or its end, or in a list the `name` of an object."""
     for part in path.split(".") if path else ():
         if isinstance(root, list):
             root = next((each for each in root if isinstance(each, dict) and each.get("name") == part), None)
         else:
-            root = root.get(part) if isinstance(root, dict) else None
+            named = root if isinstance(root, dict) else {}
+            root = named.get(part, next((each for key, each in named.items() if key.endswith(f".{part}")), None))
     return root
-
-
-def _with_point(root: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run of AIPerf, which a point of a sweep overrides; only what is known."""
-    names = {"concurrency": "max_concurrency", "request_rate": "request_rate_per_s", "rate": "request_rate_per_s"}
-    point = _at(root, "run_info.variation_values")
-    point = point if isinstance(point, dict) else {}
-    last = {names.get(str(path).rpartition(".")[2], ""): value for path, value in point.items()}
-    found = settings | {name: value for name, value in last.items() if name}
-    return {name: value for name, value in found.items() if name == "command" or isinstance(value, int | float)}
 
 
 def _percentile(key: str) -> str:
