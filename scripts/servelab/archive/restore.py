@@ -20,15 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.archive.contents import faults_of_run, faults_of_workload
-from servelab.archive.layout import (
-    RESULTS,
-    ArchiveSignature,
-    Manifest,
-    check_signature,
-    files_below,
-    opened,
-    reading,
-)
+from servelab.archive.layout import RESULTS, ArchiveSignature, Manifest, check_signature, files_below, opened, reading
 from servelab.archive.verify import verified
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import move_folder
