@@ -23,6 +23,7 @@ from servelab.core.files import write_text
 from servelab.core.processes import Supervised, lines_at_ends
 from servelab.engines.adapters import Engine
 from servelab.engines.failure_explanation import Explanation
+from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu import oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
@@ -215,15 +216,17 @@ class Server:
     def start(self) -> None:
         """Starts the server unless `begin` has, and returns when it is healthy; `CandidateFailed` if it never is.
 
-        `EnvironmentFault` if the log shows that this node or installation is at fault, or the port is taken.
+        `EnvironmentFault` if the log shows that this node or installation is at fault, or a second port is taken too.
         """
-        try:
-            if not self.is_up:
-                self.begin()
-            self._wait_healthy()
-        except (CandidateFailed, EnvironmentFault):
-            self.stop()
-            raise
+        for is_last in (False, True):
+            try:
+                if not self.is_up:
+                    self.begin()
+                return self._wait_healthy()
+            except (CandidateFailed, EnvironmentFault) as error:
+                self.stop()
+                if is_last or error.reason != PORT_TAKEN.reason:
+                    raise
 
     def stop(self) -> None:
         """Ends the server and all processes that it started."""
@@ -363,8 +366,8 @@ class Server:
             return EnvironmentFault(why, ending)
         reason = why.reason if why.reason and why.kind == "result" else "crashed"
         failed = Killed if killed and reason == "crashed" else CandidateFailed
-        elsewhere = self.parts is not None and self.parts.kernel_killed()
-        if reason == "crashed" and (elsewhere or oom_kills() > self._oom_kills):
+        is_elsewhere = self.parts is not None and self.parts.kernel_killed()
+        if reason == "crashed" and (is_elsewhere or oom_kills() > self._oom_kills):
             reason, failed = "out_of_memory", KilledForMemory
             ending += "; meanwhile the kernel killed a process because memory ran out"
         message = f"{why.message} ({ending})" if why.reason else f"{ending}; last log line: {why.message or 'none'}"
