@@ -222,7 +222,8 @@ class Server:
             try:
                 if not self.is_up:
                     self.begin()
-                return self._wait_healthy()
+                self._wait_healthy()
+                break
             except (CandidateFailed, EnvironmentFault) as error:
                 self.stop()
                 if is_last or error.reason != PORT_TAKEN.reason:
