@@ -216,7 +216,7 @@ class Server:
     def start(self) -> None:
         """Starts the server unless `begin` has, and returns when it is healthy; `CandidateFailed` if it never is.
 
-        `EnvironmentFault` if the log shows that this node or installation is at fault, or a second port is taken too.
+        `EnvironmentFault` if the log shows that this node or installation is at fault, or the port is taken, twice.
         """
         for is_last in (False, True):
             try:
