@@ -27,6 +27,10 @@ from servelab.recorded.readers.tables import gathered
 __all__ = ["VALUE", "Block", "ReadError", "UnknownResultError", "read_file", "scan_file"]
 
 
+_MOST_ERRORS = 100
+"""Errors of a file; after that it is not read on."""
+
+
 class UnknownResultError(ReadError):
     """A file without a result that a reader knows."""
 
@@ -57,13 +61,17 @@ def read_file(path: Path) -> list[Block]:
 
 def _scan(name: str, file: BinaryIO, notes: list[str] | None) -> Iterator[Block | ReadError]:
     others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
-    found = False
+    errors, found = 0, False
     for piece in _pieces(file, others):
         found = True
         try:
             yield from _read(replace(piece, file=name))
         except ReadError as error:
             yield error
+            errors += 1
+        if errors == _MOST_ERRORS:
+            yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
+            return
     if notes is not None:
         for what, lines in others.items():
             notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
