@@ -66,6 +66,7 @@ def test_the_environment_of_an_engine_passes(installed: Installed) -> None:
     checks = check_environment(engine, environment, installed.model_json, "cpu", settings)
     assert [each.check for each in checks] == list(NAMES)
     assert "failed" not in verdicts(checks).values(), checks
+    assert {each.check: each.saw for each in checks}["options"] == "its parser is made"
 
 
 def pip(python: Path, *given: str) -> None:
