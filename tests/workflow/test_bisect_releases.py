@@ -23,7 +23,7 @@ threading.Thread(target=lambda: [hashlib.sha256(bytes(1 << 20)) for _ in iter(in
 SHORT = WORKLOADS["tiny"] | {"parameters": WORKLOADS["tiny"]["parameters"] | {"output_tokens": 8, "num_requests": 24}}
 OLDEST = "2026.9.10809"
 BETWEEN = ("--releases", OLD)
-WORDS = ("bisect", "tiny", "--engine", "llama.cpp", "--good", OLDEST, "--bad", NEW, *BETWEEN, "--pairs", "4")
+WORDS = ("bisect", "tiny", "--engine", "llama.cpp", "--good", OLDEST, "--bad", NEW, *BETWEEN, "--pairs", "8")
 
 
 def call(workspace, *words):
@@ -77,7 +77,7 @@ def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
 
     # The same starts tell whether an upgrade is worth it: to a slower release, and back.
     fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": OLDEST, "lock": lock(OLDEST)}}})
-    upgrade = ("upgrade", "tiny", "--engine", "llama.cpp", "--pairs", "4", "--yes", "--to")
+    upgrade = ("upgrade", "tiny", "--engine", "llama.cpp", "--pairs", "8", "--yes", "--to")
     slower = call(fresh, *upgrade, NEW, "--lock", lock(NEW))
     assert slower.returncode == 3, slower.stdout
     assert f"baseline: worse: {OLDEST} → {NEW}: total_tokens_per_s -" in slower.stdout
