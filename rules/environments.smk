@@ -1,4 +1,5 @@
-"""Reads locks and models; makes results/envs, and the mark that an environment can serve a model with what studies set.
+"""Reads locks and models; makes results/envs, the mark that an environment can serve a model with what studies set, and
+predicted speeds.
 
 An environment is checked before its first measurement. One that is wrong stops its studies with a remedy: no candidate
 is blamed for it. A complete run does not ask for this.
@@ -41,3 +42,17 @@ rule check_environment:
         ),
     shell:
         call("environments.check_environment", "studies", log=SHOWN)
+
+
+rule predict_study:
+    input:
+        unpack(FILES.timings),
+        made_from=MADE_FROM_LIVE,
+    output:
+        predicted="results/studies/{study}/predicted.json",
+    log:
+        "results/logs/predict_study/{study}.log",
+    params:
+        files=rule_files,
+    shell:
+        call("environments.predict_study")

@@ -15,20 +15,6 @@ checkpoint plan_stage:
         call("stages.plan_stage")
 
 
-rule predict_study:
-    input:
-        unpack(FILES.timings),
-        made_from=MADE_FROM_LIVE,
-    output:
-        predicted="results/studies/{study}/predicted.json",
-    log:
-        "results/logs/predict_study/{study}.log",
-    params:
-        files=rule_files,
-    shell:
-        call("stages.predict_study")
-
-
 checkpoint collect_runs:
     input:
         plan="results/studies/{study}/stages/{stage}/plan.json",

@@ -1,4 +1,4 @@
-"""Environments of engines and load clients: built from their locks, and checked without a device."""
+"""Environments of engines, load clients and predictions: built from their locks, checked without a device, asked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.environment_gate import CheckedEnvironment, refuse_failed
 from servelab.measure.environment_gate import check_environment as checks_of
 from servelab.search.predict import TOOLS
+from servelab.search.predict_study import predictions_of
 from servelab.search.project import load_project
 from servelab.study.spec_builder import served_settings
 
@@ -48,6 +49,15 @@ def check_environment(rule: RuleJob) -> None:
     count = sum(each.verdict == "ok" for each in checks)
     print(f"{name}: {count} of {len(checks)} checks are ok, the others cannot be told here")
     CheckedEnvironment(tool=engine.name, version=environment.version, checks=checks).write(rule.output.checked)
+
+
+def predict_study(rule: RuleJob) -> None:
+    project = load_project(Path(f"config/studies/{rule.wildcards.study}.yaml"), Path())
+    found = predictions_of(project, read_environment(rule.input.environment).python)
+    found.write(rule.output.predicted)
+    print(f"predicted {len(found.values)} combinations by {found.source}")
+    for each in found.refused:
+        print(f"not used: {each}")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
-from servelab.engines.runtimes import read_environment
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.parse import parse_plan
 from servelab.search import strategies as search
 from servelab.search.decision import Decision, PastStage
 from servelab.search.forecast import power_text
-from servelab.search.predict_study import predictions_of
 from servelab.search.project import load_project
 from servelab.search.proof_plan import ProofStage, promised_percent, search_noise
 from servelab.study.plan import Plan
@@ -40,15 +38,6 @@ def plan_stage(rule: RuleJob) -> None:
         plan = plan.model_copy(update={"expected": found})
         print(found)
     plan.write(rule.output.plan)
-
-
-def predict_study(rule: RuleJob) -> None:
-    environment = read_environment(rule.input.environment) if "environment" in rule.input else None
-    found = predictions_of(load_project(_study(rule), Path()), environment.python if environment else None)
-    found.write(rule.output.predicted)
-    print(f"predicted {len(found.values)} combinations by {found.source}")
-    for each in found.refused:
-        print(f"not used: {each}")
 
 
 def parse_stage(rule: RuleJob) -> None:

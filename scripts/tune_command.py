@@ -63,6 +63,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve")
     parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
     parser.add_argument("--budget", metavar="8h", help="most hours of the node for search and proof")
+    parser.add_argument(
+        "--predict", action="store_true", help="order the search by predicted speeds (docs/search.md); 82 MB of tables"
+    )
     parser.add_argument("--explain", action="store_true", help="print the levers that are not proposed, and why")
     parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")
     parser.add_argument("--hardware", help="name of the accelerator; default: what this machine has")
@@ -98,6 +101,7 @@ def main(arguments: argparse.Namespace) -> None:
         most=arguments.most,
         revision=arguments.revision,
         trace=arguments.trace,
+        is_predicted=arguments.predict,
         budget_hours=hours(arguments.budget) if arguments.budget else None,
     )
     begun = begin(asked, arguments.root, None if arguments.json else first_model)

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 import yaml
 
-from servelab.core.errors import ConfigError
+from servelab.archive.contents import _own_files
+from servelab.assets.sources import MODEL_PROBES, Probe
+from servelab.core.errors import ConfigError, Outage
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.tables.io import Floats
+from servelab.search.course import follow
+from servelab.search.forecast import forecast
 from servelab.search.options_space import space_of
 from servelab.search.predict import _PROMPT_TOKENS, _SEQUENCES, PredictedServer, Sent, Steps, broken, predict
 from servelab.search.predict_study import predictions_of
@@ -24,13 +28,14 @@ from servelab.study.predictions import Predictions
 
 ROOT = Path(__file__).parents[2]
 SERVED = PredictedServer("vllm", "NVIDIA H100 80GB HBM3", "bfloat16", 2.0, 1, 1, 1, False, 256, 8192, 400_000)
+HEAD = "combinations, each beside others of its engine; all may be 2 to 3 times too fast"
 SENT = Sent(1000, 220, 200, 1000)
 
 
 def steps(one_ms: float, each_ms: float = 0.05) -> Steps:
     tokens = np.array(_PROMPT_TOKENS)[:, None] * 0.08
     ms: Floats = one_ms + tokens + each_ms * np.array(_SEQUENCES)[None]
-    return Steps(ms, "made")
+    return Steps(ms, "kernel-timings")
 
 
 @pytest.fixture(scope="module")
@@ -141,20 +146,74 @@ def test_nothing_is_left_out_between_engines_nor_before_the_prior_is_confirmed(p
     assert not prior.left_out(0.5, 20).any() and not prior.left_out(1.0, 2).any()
 
 
-def test_a_roofline_predicts_without_tables(tmp_path):
+@pytest.fixture(scope="module")
+def h100(tmp_path_factory):
+    """The study of Qwen3-32B with a prior, and predictions of a roofline for it."""
     content = read_yaml(ROOT / "config/studies/qwen3-32b-h100.yaml")
     content |= {"search": {"strategy": "adaptive", "prior": "kernel-timings"}}
-    file = tmp_path / "qwen3-32b-h100.yaml"
+    file = tmp_path_factory.mktemp("h100") / "qwen3-32b-h100.yaml"
     file.write_text(yaml.safe_dump(content, sort_keys=False))
-    project = load_project(file, ROOT)
     config = read_yaml(ROOT / "config/recorded/qwen3-32b-h100/study.yaml")["model"]["config"]
-    found = predictions_of(project, None, config)
+    return load_project(file, ROOT), predictions_of(load_project(file, ROOT), None, config)
+
+
+def test_a_roofline_predicts_without_tables(h100):
+    project, found = h100
     assert len(found.values) == len(space_of(project.study)) and found.error == 0.35
-    assert {each.source for each in found.figures.values()} == {"roofline"}
+    assert {(each.source, each.error_percent) for each in found.figures.values()} == {("roofline", 99)}
     speed = {each.name: found.values[key_of(each.configuration)] for each in space_of(project.study).variants}
     assert speed["FP8"] > speed["vLLM"] > 1000
-    file.write_text(
-        yaml.safe_dump(content | {"search": {"strategy": "staged", "prior": "kernel-timings"}}, sort_keys=False)
-    )
+    content = read_yaml(project.file) | {"search": {"strategy": "staged", "prior": "kernel-timings"}}
+    staged = project.file.with_name("staged") / project.file.name
+    staged.parent.mkdir()
+    staged.write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match=r"search.prior: staged does not use it"):
-        load_project(file, ROOT)
+        load_project(staged, ROOT)
+
+
+def test_a_plan_shows_predictions_in_a_colour_of_their_own_and_plans_by_them(h100, tmp_path, monkeypatch):
+    project, found = h100
+    made = "servelab run qwen3-32b-h100 -- results/studies/qwen3-32b-h100/predicted.json"
+    monkeypatch.chdir(tmp_path)
+    assert forecast(project, Path("results")).lines()[-2:] == [
+        f"  predicted, not measured: 0 {HEAD}",
+        f"    not yet; without an accelerator: {made}",
+    ]
+    file = tmp_path / made.rpartition(" ")[2]
+    file.parent.mkdir(parents=True)
+    found.model_copy(update={"refused": ["vllm fp8_block: a reason"]}).write(file)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    plan = forecast(project, Path("results"))
+    head, first, *others, refused = [line for line in plan.lines() if "\033[35m" in line]
+    assert head == f"  \033[35mpredicted, not measured: 8 {HEAD}\033[0m" and len(others) == 7
+    assert "tokens/s, TTFT " in first and ", ± 99 % by roofline" in first
+    assert refused == "  \033[35m  not used: vllm fp8_block: a reason\033[0m"
+    best = max(found.values, key=found.values.__getitem__)
+    names = {key_of(each.configuration): each.name for each in space_of(project.study).variants}
+    assert next(iter(plan.predicted.figures)) == names[best]
+    (design, *_) = follow(project, Path("results"))
+    assert [each.candidate for each in design.plan.candidates][1] == names[best]
+    assert next(follow(project, tmp_path / "none")).plan != design.plan
+    unpriored = load_project(ROOT / "config/studies/qwen3-32b-h100.yaml", ROOT)
+    assert forecast(unpriored, Path("results")).predicted is None
+    file.write_text("{}")  # of another version
+    assert "not yet" in forecast(project, Path("results")).lines()[-1]
+
+
+def test_a_model_that_nothing_knows_is_said_and_a_silent_source_changes_no_predictions(h100, monkeypatch):
+    project, _ = h100
+    answers = iter([Probe(False, "no such repository", "check `id`"), Probe(None, "no answer", "try again")])
+    monkeypatch.setattr(MODEL_PROBES, "get", lambda kind: lambda source, time_s: next(answers))
+    found = predictions_of(project, None)
+    assert not found.figures and found.refused == [
+        "Qwen/Qwen3-32B: neither the tables nor its source have a config.json that is known"
+    ]
+    with pytest.raises(Outage, match="no answer; try again"):
+        predictions_of(project, None)
+
+
+def test_predictions_are_part_of_an_archive(tmp_path):
+    for name in ("predicted.json", "study.json", "other.json"):
+        (tmp_path / "studies/a").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "studies/a" / name).write_text("{}")
+    assert [file.name for file in _own_files(tmp_path, "studies/a", [])] == ["predicted.json", "study.json"]

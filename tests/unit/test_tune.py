@@ -331,3 +331,9 @@ def test_a_wrong_study_leaves_nothing(tmp_path):
         tune_command.main(tune_command.options().parse_args([*words, "--slo", "nonsense", "--", *command]))
     assert not list(tmp_path.rglob("*.yaml"))
     assert (CHECKOUT / "config/workloads.yaml").read_text() == before
+
+
+def test_predict_gives_the_search_a_prior(capsys):
+    words = (*H100, "--", "vllm serve Qwen/Qwen3-32B -tp 2")
+    assert "search" not in asked(capsys, *words)["study"]
+    assert asked(capsys, "--predict", *words)["study"]["search"] == {"prior": "kernel-timings"}

@@ -172,7 +172,8 @@ def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) ->
 def _own_files(results: Path, search: str, stages: Iterable[str]) -> list[Path]:
     """Files of a study's own folder, without those of stages that it no longer has."""
     folder = results / search
-    parts = [folder / name for name in (*made_of(search), "answers", *(f"stages/{stage}" for stage in stages))]
+    names = (*made_of(search), "answers", "predicted.json", *(f"stages/{stage}" for stage in stages))
+    parts = [folder / name for name in names]
     files = [file for part in parts for file in ([part] if part.is_file() else files_below(part))]
     return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts))
 

@@ -153,7 +153,7 @@ def _prepare(folder: Path, manifest: Manifest, code: Path, work: Path) -> None:
         shutil.copytree(folder / WORKFLOW / name, work / name)
     shutil.copytree(folder / RESULTS, work / RESULTS)
     for path in (work / manifest.folder).iterdir():
-        if path.name not in (_ANSWERS, "charts"):
+        if path.name not in (_ANSWERS, "charts", "predicted.json"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if manifest.is_live:
         (work / _current_answer(work, manifest)).unlink(missing_ok=True)

@@ -26,14 +26,15 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.search.versions import StudyAnswer
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan
 
 _MODELS: dict[str, type[JsonFile]] = {
     model.__name__: model
     for model in (
-        *(CheckedEnvironment, Decision, Environment, ImportedRun, Plan, Recommended, RecordedPlan, RunManifest),
-        *(RunSpec, RunStatus, StoredDataset, StoredModel, StoredWorkload, StudyAnswer, StudySummary),
+        *(CheckedEnvironment, Decision, Environment, ImportedRun, Plan, Predictions, Recommended, RecordedPlan),
+        *(RunManifest, RunSpec, RunStatus, StoredDataset, StoredModel, StoredWorkload, StudyAnswer, StudySummary),
     )
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from servelab.search.planning import plan_confirm
 from servelab.search.proof_plan import ProofStage
 from servelab.study.configuration import Incumbent
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.project import Project, StudySummary
 from servelab.study.study import PROOF_STAGES
 
@@ -36,6 +39,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
 
     A decision that was made on other runs only counts as an assumption. `results` is the results folder.
     """
+    project = replace(project, predictions=predictions_on_disk(project, results))
     past: list[PastStage] = []
     is_known = True
     for outline in search.outlines(project.study):
@@ -46,6 +50,14 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
         decision = found.decision or undecided(project.study, plan)
         past.append(PastStage(plan, decision, found.table if is_known else None))
     yield from _proof(project, past, is_known, results)
+
+
+def predictions_on_disk(project: Project, results: Path) -> Predictions | None:
+    """The prior of a study's search; None if it has none, or none yet."""
+    with suppress(ServelabError):  # not there, or of another version
+        if project.study.search.prior:
+            return Predictions.read(results / "studies" / project.study.study / "predicted.json")
+    return None
 
 
 class Settled(NamedTuple):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import random
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import RunSpec, Strict
@@ -22,16 +22,20 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.results.expected_times import expected_time
 from servelab.results.past_runs import PastTimes, VisitTime, split_text
-from servelab.search.course import Step, follow
+from servelab.search.course import Step, follow, predictions_on_disk
 from servelab.search.decide import PRIOR, StartNoise, pooled_noise
+from servelab.search.options_space import space_of
 from servelab.search.proof import ProofPair, looks, pairs_for_promise, proved_change
 from servelab.search.strategies import strategy_of
+from servelab.study.configuration import key_of
 from servelab.study.plan import Plan
+from servelab.study.predictions import Predictions
 from servelab.study.project import Project, StudySummary
 from servelab.study.study import Study
 
 _MOST_SHOWN = 20
-"""Candidates of the next stage that are listed at most."""
+"""Candidates of the next stage that are listed at most, and predictions."""
+_REFUSED = 3
 
 
 class StageLeft(Strict):
@@ -65,6 +69,8 @@ class Forecast(Strict):
     """How its strategy spreads the runs, if the study's stages do not show it."""
     next_stage: list[str]
     """Title of the first stage with runs left, and the serving commands of its first candidates with runs left."""
+    predicted: Predictions | None
+    """Of a study with a prior: figures of its combinations by name, best first, none of them measured."""
 
     def lines(self) -> list[str]:
         """Lines for a terminal: what is left, each stage with its server starts and hours, and what comes next."""
@@ -75,7 +81,10 @@ class Forecast(Strict):
         hours = "" if self.about_s is None else f", about {_hours(self.about_s)} accelerator-hours {source}"
         starts = "1 server start" if self.about_starts == 1 else f"{self.about_starts} server starts"
         head = f"{self.study}: {starts} left if the winners stay ({self.measured} runs measured){hours}"
-        groups = [list(group) for _, group in groupby(left, lambda stage: (_numberless(stage.title), stage.is_known))]
+        groups = [
+            list(group)
+            for _, group in groupby(left, lambda stage: (re.sub(r" \d+:", ":", stage.title), stage.is_known))
+        ]
         titles = [_title([stage.title for stage in group]) for group in groups]
         width = max(map(len, titles))
         rows = [f"{'stage':<{width}}  starts   hours"]
@@ -89,12 +98,24 @@ class Forecast(Strict):
         certain = "certain by now: nothing, since a stage that is measured is decided again"
         if self.known:
             certain = f"certain by now: {_runs(self.known)}"
-        rows += filter(None, [certain, self.split, self.power, self.search, *self.next_stage])
+        rows += filter(None, [certain, self.split, self.power, self.search, *self.next_stage, *self._predictions()])
         return [head, *(f"  {row}" for row in rows)]
 
-
-def _numberless(title: str) -> str:
-    return re.sub(r" \d+:", ":", title)
+    def _predictions(self) -> list[str]:
+        """Lines for a terminal, in a colour that no other line has."""
+        if self.predicted is None:
+            return []
+        on, off = ("\033[35m", "\033[0m") if sys.stderr.isatty() else ("", "")
+        figures, refused = self.predicted.figures, self.predicted.refused
+        width = max(map(len, figures), default=0)
+        rows = [
+            f"  {name:<{width}}  {each.total_tokens_per_s:>9,.0f} tokens/s, TTFT {each.ttft_ms:>7,.0f} ms,"
+            f" TPOT {each.tpot_ms:>5,.1f} ms, ± {each.error_percent:.0f} % by {each.source}"
+            for name, each in figures.items()
+        ][:_MOST_SHOWN]
+        head = f"predicted, not measured: {len(figures)} combinations, each beside others of its engine"
+        rows = [f"{head}; all may be 2 to 3 times too fast", *rows, *refused[:_REFUSED]]
+        return [f"{on}{row}{off}" for row in rows]
 
 
 def _title(titles: Sequence[str]) -> str:
@@ -132,13 +153,13 @@ def forecast(
         if step.is_known:
             measured |= set(step.plan.run_ids()) - left
             next_stage = next_stage or (_described(step.plan, left) if left else [])
-    costs = _Costs(PastTimes(results / "runs"))
+    past = PastTimes(results / "runs")
     visits = [visit for _, of_stage in stages for visit in of_stage]
     found = [
         StageLeft(
             title=step.plan.title,
             starts=len(of_stage),
-            about_s=_sum([time and time.accelerator_s for time in map(costs.of, of_stage)]),
+            about_s=_sum([time and time.accelerator_s for time in (_cost(past, visit) for visit in of_stage)]),
             is_known=step.is_known,
         )
         for step, of_stage in stages
@@ -149,14 +170,27 @@ def forecast(
         about=sum(map(len, visits)),
         about_starts=len(visits),
         about_s=_sum([stage.about_s for stage in found]),
-        is_past=all(costs.past.of_visit(visit) for visit in visits),
+        is_past=all(past.of_visit(visit) for visit in visits),
         known=sum(len(visit) for step, of_stage in stages if step.is_known for visit in of_stage),
         stages=found,
         power=power_text(project.study, past_noise(project.study, results)) if visits else "",
-        split=_split(project, visits, costs),
+        split=_split(project, visits, past),
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
+        predicted=_predicted(project, results),
     )
+
+
+def _predicted(project: Project, results: Path) -> Predictions | None:
+    study, found = project.study, predictions_on_disk(project, results)
+    if found is None:
+        made = f"{results}/studies/{study.study}/predicted.json"
+        how = f"  not yet; without an accelerator: servelab run {study.study} -- {made}"
+        return Predictions(values={}, error=0.0, refused=[how]) if study.search.prior else None
+    names = {key_of(each.configuration): each.name for each in space_of(study).variants}
+    keys = sorted(found.figures.keys() & names, key=lambda key: (-study.objective.sign * found.values[key], names[key]))
+    own = {name: {names[key]: getattr(found, name)[key] for key in keys} for name in ("values", "figures")}
+    return found.model_copy(update={**own, "refused": [f"  not used: {each}" for each in found.refused]})
 
 
 def _new_visits(plan: Plan, left: Set[str]) -> list[Visit]:
@@ -165,25 +199,17 @@ def _new_visits(plan: Plan, left: Set[str]) -> list[Visit]:
     return [visit for visit in visits if visit]
 
 
-class _Costs:
-    """The time of a visit: as past ones took, or as expected."""
-
-    def __init__(self, past: PastTimes) -> None:
-        self.past = past
-
-    def of(self, visit: Visit) -> VisitTime | None:
-        """None if there is no past one, and the size of its model is not known."""
-        if found := self.past.of_visit(visit):
-            return found
-        expected, count = expected_time(visit), visit[0].hardware.count
-        if expected is None:
-            return None
-        return VisitTime(*(count * each for each in (expected.seconds, expected.load_s, expected.start_s)))
+def _cost(past: PastTimes, visit: Visit) -> VisitTime | None:
+    """As past ones took, or as expected; None if there is no past one, and the size of its model is not known."""
+    found, expected, count = past.of_visit(visit), expected_time(visit), visit[0].hardware.count
+    if found or expected is None:
+        return found
+    return VisitTime(*(count * each for each in (expected.seconds, expected.load_s, expected.start_s)))
 
 
-def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:
+def _split(project: Project, visits: Sequence[Visit], past: PastTimes) -> str:
     """The shares of the accelerator time of these visits, see `split_text`; empty if unknown."""
-    times = [costs.of(visit) for visit in visits]
+    times = [_cost(past, visit) for visit in visits]
     known = [time for time in times if time is not None]
     total = sum(time.accelerator_s for time in known)
     if len(known) < len(times) or not total:
@@ -191,7 +217,7 @@ def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:
     name = project.study.objective.on
     on, protocol = project.workload_spec(name), project.study.protocol_of(name)
     deciding = [[spec for spec in visit if (spec.workload, spec.protocol) == (on, protocol)] for visit in visits]
-    decides = sum(time.load_accelerator_s for each in deciding if each and (time := costs.of(each)))
+    decides = sum(time.load_accelerator_s for each in deciding if each and (time := _cost(past, each)))
     loads, start = sum(time.load_accelerator_s for time in known), sum(time.start_accelerator_s for time in known)
     return split_text({"deciding load": decides, "other loads": loads - decides, "start-up": start}, total)
 
@@ -226,18 +252,11 @@ _PROOFS = 200
 _GAINS = (3.0, 5.0, 10.0)
 
 
-class Power(NamedTuple):
-    """The chances of the proof of a true gain."""
-
-    proved: float
-    """Share of the proofs that recommend it."""
-    pairs: float
-    """Pairs that they take on average."""
-
-
 @lru_cache
-def power(gain_percent: float, sd_percent: float, first: int, most: int, within: float | None, margin: float) -> Power:
-    """The power of a proof of a gain that the search promises as it is, with starts that scatter by `sd_percent`."""
+def power(
+    gain_percent: float, sd_percent: float, first: int, most: int, within: float | None, margin: float
+) -> tuple[float, float]:
+    """Share of the proofs that recommend a gain that is promised as it is, and their mean pairs."""
     draw, sd, proved, taken = random.Random(1), sd_percent / 100, 0, 0  # noqa: S311 - a simulation
     for _ in range(_PROOFS):
         pairs: list[ProofPair] = []
@@ -250,7 +269,7 @@ def power(gain_percent: float, sd_percent: float, first: int, most: int, within:
         change = proved_change(pairs)
         proved += change.low is not None and change.low > 0 and change.value > margin
         taken += len(pairs)
-    return Power(proved / _PROOFS, taken / _PROOFS)
+    return proved / _PROOFS, taken / _PROOFS
 
 
 def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS, of: str = "a gain") -> str:
@@ -261,7 +280,7 @@ def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS,
         for gain in gains
         if gain > margin
     ]
-    parts = [f"{gain:.3g} % with {100 * each.proved:.0f} % in {each.pairs:.1f} pairs" for gain, each in found]
+    parts = [f"{gain:.3g} % with {100 * proved:.0f} % in {pairs:.1f} pairs" for gain, (proved, pairs) in found]
     known = "assumed" if noise == PRIOR else "as measured"
     text = f"starts scatter by {noise.sd_percent:.1f} % ({known})"
     return f"{text}: {of} of {', '.join(parts)} is proved" if parts else f"{text}: no gain exceeds the margin"

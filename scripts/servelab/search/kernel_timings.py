@@ -1,6 +1,7 @@
 """Reads step times from aiconfigurator-core's tables (Apache-2.0), in an environment of its own, with nothing of ours.
 
-Standard input and output are JSON: queries, and for each the milliseconds of a step by prompt tokens and sequences.
+Standard input and output are JSON: queries, and for each the milliseconds of a step by prompt tokens, from 0 on, and by
+sequences.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ def main() -> None:
             found.append(_steps(query, asked["prompt_tokens"], asked["sequences"]))
         except Exception as error:
             found.append({"error": f"{type(error).__name__}: {error}"[:300]})
-    json.dump(
-        {"configs": {name: _config(name) for name in {each["model"] for each in asked["queries"]}}, "steps": found}, out
-    )
+    configs = {name: _config(name) for name in {each["model"] for each in asked["queries"]}}
+    json.dump({"configs": configs, "steps": found}, out)
 
 
 def _steps(query: dict[str, Any], prompt_tokens: list[int], sequences: list[int]) -> dict[str, Any]:
@@ -42,17 +42,11 @@ def _steps(query: dict[str, Any], prompt_tokens: list[int], sequences: list[int]
             model = folder
         engine = EngineHandle.compile(model, query["system"], query["backend"], **query["settings"])
     ahead, after = query["input_tokens"], max(2, query["output_tokens"])
-    return {
-        "ms": [
-            [
-                engine.mixed_step_latency(prompt, count, ahead, after)
-                if prompt
-                else engine.decode_step_latency(count, ahead, after)
-                for count in sequences
-            ]
-            for prompt in prompt_tokens
-        ]
-    }
+    decode = [engine.decode_step_latency(count, ahead, after) for count in sequences]
+    mixed = (
+        [engine.mixed_step_latency(each, count, ahead, after) for count in sequences] for each in prompt_tokens[1:]
+    )
+    return {"ms": [decode, *mixed]}
 
 
 def _config(model: str) -> dict[str, Any] | None:

@@ -66,11 +66,7 @@ def make_plan(
     candidates = [
         _planned(project, each, _searched(project, each), is_incumbent=each is first) for each in unique.values()
     ]
-    asked = (
-        StartsOfCandidate(asked=_labels(SEARCH, study.search.incumbent_starts))
-        if study.answers
-        else StartsOfCandidate()
-    )
+    asked = StartsOfCandidate(asked=_labels(SEARCH, study.search.incumbent_starts) if study.answers else ())
     return Plan(
         study=study.study,
         stage=stage,
@@ -174,11 +170,7 @@ def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str
 
 
 def _planned(
-    project: Project,
-    variant: Variant,
-    starts: StartsOfCandidate,
-    *,
-    is_incumbent: bool = False,
+    project: Project, variant: Variant, starts: StartsOfCandidate, *, is_incumbent: bool = False
 ) -> PlannedCandidate:
     """A candidate with its runs. Stages list one configuration many times, so its runs are made once."""
     key = (key_of(variant.configuration), starts)
@@ -202,11 +194,7 @@ def _made(project: Project, variant: Variant, starts: StartsOfCandidate) -> Plan
         check_replicas(study, engine, configuration)
         engine.check_options(options, entry.version)
         command = engine.display_command(
-            model_id,
-            options,
-            arguments,
-            configuration.environment_variables,
-            nodes=hardware.nodes,
+            model_id, options, arguments, configuration.environment_variables, nodes=hardware.nodes
         )
         # raises ConfigError for what the engine cannot serve
         serve = serve_of(engine, model_id, options, arguments, configuration.per_server, hardware.nodes)
@@ -275,9 +263,6 @@ def effective_changes(
 
 def shown(changes: Changes) -> str:
     """`max_num_seqs 2 → 8`; an unknown value is the engine's own."""
-    words = {None: "the engine's own", True: "on", False: "off"}
-
-    def word(value: Any) -> str:
-        return words[value] if value is None or isinstance(value, bool) else str(value)
-
-    return ", ".join(f"{name} {word(old)} → {word(new)}" for name, (old, new) in changes.items())
+    words = {"None": "the engine's own", "True": "on", "False": "off"}
+    named = ((name, *(words.get(str(value), value) for value in values)) for name, values in changes.items())
+    return ", ".join(f"{name} {old} → {new}" for name, old, new in named)

@@ -23,8 +23,8 @@ from servelab.machine.rates import DeviceRates
 from servelab.metrics.tables.io import Floats
 from servelab.study.predictions import KERNEL_TIMINGS, Predicted
 
-TIMINGS_ERROR, ROOFLINE_ERROR = 0.15, 0.35
-"""Standard deviation of the logarithm of a prediction, after one scale for a study. Chosen, not fitted."""
+ERRORS = {KERNEL_TIMINGS: 0.15, "roofline": 0.35}
+"""Standard deviation of a prediction's logarithm by its source, after one scale for a study. Chosen, not fitted."""
 _PROMPT_TOKENS = (0, 128, 512, 2048, 4096, 8192, 16384, 32768)
 _SEQUENCES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 _ARITHMETIC, _MEMORY, _HOST_S = 0.5, 0.7, 0.002
@@ -96,9 +96,7 @@ class Steps:
 
     def at(self, prompt_tokens: float, sequences: float) -> float:
         """Interpolated, and beyond the last value extended."""
-        first, second = (
-            _weights(axis, value) for axis, value in ((_PROMPT_TOKENS, prompt_tokens), (_SEQUENCES, sequences))
-        )
+        first, second = _weights(_PROMPT_TOKENS, prompt_tokens), _weights(_SEQUENCES, sequences)
         return float(sum(a * b * self.ms[i, j] for i, a in first for j, b in second))
 
 
@@ -136,6 +134,7 @@ def predict(served: PredictedServer, steps: Steps, sent: Sent) -> Predicted | No
         ttft_ms=1000 * (first_s + waiting * total_s / requests),
         tpot_ms=1000 * total_s / (requests * sent.output_tokens / running),
         source=steps.source,
+        error_percent=round(100 * np.expm1(1.96 * ERRORS[steps.source])),
     )
 
 
@@ -192,7 +191,7 @@ def asked_timings(python: Path, queries: Sequence[dict[str, Any]]) -> tuple[list
     if done.returncode:
         raise Outage(f"kernel timings: {python} ended with {done.returncode}: {done.stderr[-500:]}")
     answer = json.loads(done.stdout)
-    found = [each.get("error") or Steps(np.array(each["ms"]), "kernel-timings") for each in answer["steps"]]
+    found = [each.get("error") or Steps(np.array(each["ms"]), KERNEL_TIMINGS) for each in answer["steps"]]
     return found, answer["configs"]
 
 

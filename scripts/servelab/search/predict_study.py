@@ -1,16 +1,19 @@
-"""Predictions for every combination of a study: what `search.prior` and `servelab plan --predict` use."""
+"""Predictions for every combination of a study with `search.prior`: they order its search, and its plan shows them."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from servelab.assets.known_models import known_bytes
 from servelab.assets.model_shape import shape_of_config
-from servelab.assets.model_work import work_of_config
+from servelab.assets.model_work import read_facts, work_of_config
+from servelab.assets.sources import MODEL_PROBES
+from servelab.core.errors import Outage
 from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of
 from servelab.engines.memory import division_of, kv_tokens
 from servelab.machine.rates import published_rates
@@ -18,8 +21,7 @@ from servelab.metrics.objective import per_basis
 from servelab.results.expected_times import mean_lengths
 from servelab.search.options_space import space_of
 from servelab.search.predict import (
-    ROOFLINE_ERROR,
-    TIMINGS_ERROR,
+    ERRORS,
     PredictedServer,
     Sent,
     Steps,
@@ -30,30 +32,40 @@ from servelab.search.predict import (
     roofline_steps,
 )
 from servelab.study.configuration import Configuration, key_of
-from servelab.study.predictions import Predicted, Predictions
+from servelab.study.predictions import KERNEL_TIMINGS, Predicted, Predictions
 from servelab.study.project import Project
 
 SOURCE = "aiconfigurator-core's kernel timings, Apache-2.0"
+_PROBE_S = 10.0
 _SPLITS = (1, 2, 4)
 
 
-def predictions_of(project: Project, python: Path | None, config: Mapping[str, Any] | None = None) -> Predictions:
-    """Predictions of all combinations; `python` has the kernel timings, and without it a roofline does the same.
+def predictions_of(
+    project: Project, python: Path | None, config: Mapping[str, Any] | None = None, of: Sequence[Configuration] = ()
+) -> Predictions:
+    """Predictions `of` configurations, or of all combinations: by kernel timings that `python` has, or a roofline.
 
-    `config` is the model's config.json; None if the tables know it.
+    `config` is the model's config.json; by default that of the tables, else of the model's source, whose silence is an
+    `Outage`: other predictions would change plans.
     """
     study = project.study
     metric, basis = study.objective.metric_and_basis
-    variants, sent = [each.configuration for each in space_of(study).variants], _sent(project)
-    model = study.model.variant_id("base")
-    source = study.model.variant_source("base")
-    if config is None and source.kind == "path" and (file := Path(source.path) / "config.json").exists():
-        config = json.loads(file.read_text())
+    variants = of or [each.configuration for each in space_of(study).variants]
+    parameters, most = project.workloads[study.objective.on].parameters, study.protocol_of(study.objective.on)
+    requests, model = float(parameters["num_requests"]), study.model.variant_id("base")
+    sent = Sent(requests, *mean_lengths(parameters), float(most.max_concurrency or requests))
     if config is None and python is not None:
         config = asked_timings(python, [{"model": model}])[1][model]
+    if config is None:
+        source = study.model.variant_source("base")
+        probe = MODEL_PROBES.get(source.kind)(source, _PROBE_S)
+        if probe.there is None:
+            raise Outage(f"{probe.saw}; {probe.action}")
+        config = read_facts(Path(source.path)).config if source.kind == "path" and probe.there else probe.config
     work, rates = work_of_config(config or {}), published_rates(study.hardware.accelerator)
     served = {key_of(each): found for each in variants if config and (found := _served(project, each, config))}
     tables, refused = _tables(project, python, list(served.values()), config, sent) if python else ({}, [])
+    refused += [] if served else [f"{model}: neither the tables nor its source have a config.json that is known"]
     figures: dict[str, Predicted] = {}
     for key, each in served.items():
         steps = tables.get(_key(query_of(each, model, config, sent)))
@@ -62,24 +74,14 @@ def predictions_of(project: Project, python: Path | None, config: Mapping[str, A
         if steps is not None and (figure := predict(each, steps, sent)) is not None:
             figures[key] = figure
     sources = {each.source for each in figures.values()}
-    counts = {key_of(each): each.accelerators for each in variants}
+    per = {key_of(each): per_basis(basis, each.accelerators, study.hardware.per_node)[0] for each in variants}
     return Predictions(
-        values={
-            key: getattr(each, metric) * per_basis(basis, counts[key], study.hardware.per_node)[0]
-            for key, each in figures.items()
-        },
+        values={key: getattr(each, metric) * per[key] for key, each in figures.items()},
         figures=figures,
-        error=ROOFLINE_ERROR if "roofline" in sources else TIMINGS_ERROR,
-        source=SOURCE if "kernel-timings" in sources else "a roofline",
+        error=max(map(ERRORS.__getitem__, sources), default=0.0),
+        source=SOURCE if KERNEL_TIMINGS in sources else "a roofline",
         refused=refused,
     )
-
-
-def _sent(project: Project) -> Sent:
-    on = project.study.objective.on
-    parameters, protocol = project.workloads[on].parameters, project.study.protocol_of(on)
-    requests = float(parameters["num_requests"])
-    return Sent(requests, *mean_lengths(parameters), float(protocol.max_concurrency or requests))
 
 
 def _served(project: Project, configuration: Configuration, config: Mapping[str, Any]) -> PredictedServer | None:
@@ -98,11 +100,8 @@ def _served(project: Project, configuration: Configuration, config: Mapping[str,
     if division is None:
         return None
     weights = _weights(name, arguments)
-    size *= (
-        0.52
-        if weights.startswith("fp8") and not _weights(study.model.variant_id("base"), {}).startswith("fp8")
-        else 1.0
-    )
+    if weights.startswith("fp8") and not _weights(study.model.variant_id("base"), {}).startswith("fp8"):
+        size *= 0.52
     return PredictedServer(
         engine=engine.name,
         accelerator=study.hardware.accelerator,
@@ -121,12 +120,8 @@ def _served(project: Project, configuration: Configuration, config: Mapping[str,
 def _weights(model: str, arguments: Mapping[str, Any]) -> str:
     """The format of the weights, as the tables name it, by the model's name and the engine's own argument."""
     given = str(next((value for name, value in arguments.items() if "quantization" in name), ""))
-    if "fp8" in given.lower():
-        return "fp8"
-    if re.search("dynamic|tensor", model, re.IGNORECASE) and re.search("fp8", model, re.IGNORECASE):
-        return "fp8"
-    if re.search("fp8", model, re.IGNORECASE):
-        return "fp8_block"
+    if "fp8" in f"{given} {model}".lower():
+        return "fp8" if "fp8" in given.lower() or re.search("dynamic|tensor", model, re.IGNORECASE) else "fp8_block"
     return "other" if given or re.search("awq|gptq|int4|int8|w4|w8|fp4", model, re.IGNORECASE) else "bfloat16"
 
 
@@ -139,23 +134,21 @@ def _tables(
 ) -> tuple[dict[str, Steps], list[str]]:
     """The sound tables by their query, and why others are not used. Each is read on 1, 2 and 4 devices as well."""
     model = project.study.model.variant_id("base")
-    queries = {_key(query): query for each in served if (query := query_of(each, model, config, sent)) is not None}
-    kinds: dict[str, dict[int, dict[str, Any]]] = {}
-    for query in queries.values():
-        settings = query["settings"]
-        for split in {*_SPLITS, settings["tp_size"]}:
-            sizes = {"tp_size": split, "moe_tp_size": split, "moe_ep_size": 1}
-            own = settings if split == settings["tp_size"] else settings | sizes
-            kinds.setdefault(_kind(query), {})[split] = query | {"settings": own}
-    asked = {_key(query): query for splits in kinds.values() for query in splits.values()} | queries
+    asked: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, dict[int, str]] = {}
+    for each in served:
+        for split in {*_SPLITS, each.tensor}:
+            own = each if split == each.tensor else replace(each, tensor=split, expert_parallel=False)
+            if query := query_of(own, model, config, sent):
+                asked[_key(query)] = query
+                kinds.setdefault(_kind(query), {})[split] = _key(query)
     found = dict(zip(asked, asked_timings(python, list(asked.values()))[0], strict=True))
-    sound, refused = {key: each for key, each in found.items() if isinstance(each, Steps)}, []
-    refused += [f"{asked[key]['settings']}: {each}" for key, each in found.items() if isinstance(each, str)]
+    sound = {key: each for key, each in found.items() if isinstance(each, Steps)}
+    refused = [f"{asked[key]['settings']}: {each}" for key, each in found.items() if isinstance(each, str)]
     for kind, splits in kinds.items():
-        steps = {split: sound[_key(query)] for split, query in splits.items() if _key(query) in sound}
-        if why := broken(steps):
-            settings = next(iter(splits.values()))["settings"]
-            refused.append(f"{json.loads(kind)['backend']} {settings['gemm_quant_mode']}: {why}")
+        if why := broken({split: sound[key] for split, key in splits.items() if key in sound}):
+            query = json.loads(kind)
+            refused.append(f"{query['backend']} {query['settings']['gemm_quant_mode']}: {why}")
             sound = {key: each for key, each in sound.items() if _kind(asked[key]) != kind}
     return sound, refused
 

@@ -74,14 +74,11 @@ class StageProgress:
         if self.best:
             parts.append(f"{'winner' if self.is_decided else 'best so far'}: {self.best.text(self.metric)}")
         if left:
-            parts += [self._time_left, *([self.expected] if self.expected else [])]
+            about = "no estimate yet"
+            if self.left_s is not None and self.left_accelerator_h is not None:
+                about = f"about {_duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
+            parts += [about, *([self.expected] if self.expected else [])]
         return name + "; ".join(parts)
-
-    @property
-    def _time_left(self) -> str:
-        if self.left_s is None or self.left_accelerator_h is None:
-            return "no estimate yet"
-        return f"about {_duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
 
 
 class StudyProgress:

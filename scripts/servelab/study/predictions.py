@@ -19,6 +19,7 @@ class Predicted(JsonPart):
     ttft_ms: float = Field(description="Mean time to the first token, waiting included.")
     tpot_ms: float = Field(description="Mean time per output token.")
     source: str = Field(description="`kernel-timings`, or `roofline` where they have no table.")
+    error_percent: float = Field(description="Expected to be within it in 95 %, after one scale for each engine.")
 
 
 class Predictions(JsonFile):

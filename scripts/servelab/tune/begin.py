@@ -23,6 +23,7 @@ from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
 from servelab.metrics.definitions import METRICS
 from servelab.results.expected_times import PlannedLoad, served_s, start_s
+from servelab.study.predictions import KERNEL_TIMINGS
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
@@ -63,6 +64,8 @@ class TuneRequest:
     trace: Path | None = None
     budget_hours: float | None = None
     """Of the node, for the search."""
+    is_predicted: bool = False
+    """Whether predicted speeds order the search."""
     makes_start: bool = False
     """Whether the baseline may be changed so that it starts: nobody typed it."""
 
@@ -161,6 +164,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "objective": objective,
         "protocol": _protocol(asked, example.protocol, now, shape.get("parameters", {})),
         "answers": {},
+        "search": {"prior": KERNEL_TIMINGS} if asked.is_predicted else None,
         "budget": {"accelerator_hours": asked.budget_hours * asked.hardware.per_node} if asked.budget_hours else None,
         "baseline": _baseline(command, now.accelerators),
         "workloads": [deciding],

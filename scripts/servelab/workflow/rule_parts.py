@@ -80,7 +80,7 @@ class StudyFiles:
         return files
 
     def timings(self, wildcards: Any) -> Files:
-        """The environment that predicts a study's speeds; none for a roofline."""
+        """The environment that predicts a study's speeds."""
         lock = self._studies.live[wildcards.study].timings_lock
         return {"environment": timings_file(lock)} if lock else {}
 

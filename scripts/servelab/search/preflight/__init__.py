@@ -10,6 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -85,12 +86,8 @@ def render(study: str, rows: Sequence[PreflightRow]) -> str:
         seen = textwrap.wrap(saw, _SAW) + [
             line for line in textwrap.wrap(f"→ {action}", _SAW, subsequent_indent="  ") if action
         ]
-        height = max(len(names), len(seen))
-        for number in range(height):
-            first = (check, verdict) if number == 0 else ("", "")
-            lines.append(
-                _line(*first, names[number] if number < len(names) else "", seen[number] if number < len(seen) else "")
-            )
+        for number, row in enumerate(zip_longest(names, seen, fillvalue="")):
+            lines.append(_line(*((check, verdict) if number == 0 else ("", "")), *row))
     return "\n".join(lines)
 
 

@@ -74,7 +74,7 @@ def _models(place: Place) -> Iterator[Finding]:
             yield Finding(of, "ok", f"converted here from {model.id} to {quantization}")
             continue
         source = model.variant_source(name)
-        stored = place.fetched_model(source)
+        stored = place.stored_model(source)
         probe = None if stored else place.probe(source)
         if stored:
             yield Finding(of, "ok", f"in {stored.parent}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -188,16 +189,8 @@ class Place:
             self._probes[key] = MODEL_PROBES.get(source.kind)(source, PROBE_TIMEOUT_S)
         return self._probes.get(key)
 
-    def stored_model(self, model: ModelSpec) -> Path | None:
-        """`model.json` of a model in the format that is served, if it is there."""
-        suffix = f"-{model.quantization or model.format}" if model.conversion else ""
-        return self._stored(model.source, suffix)
-
-    def fetched_model(self, source: ModelSource) -> Path | None:
-        """`model.json` of a source's model without conversion, if it is there."""
-        return self._stored(source, "")
-
-    def _stored(self, source: ModelSource, suffix: str) -> Path | None:
+    def stored_model(self, source: ModelSource, suffix: str = "") -> Path | None:
+        """`model.json` of a source's model, if it is there; `suffix` is that of its conversion."""
         file = self.results / "models" / f"{content_id(source.model_dump(mode='json'))}{suffix}" / "model.json"
         return file if file.exists() else None
 
@@ -209,10 +202,11 @@ class Place:
         return self._facts[key]
 
     def _look_at_model(self, model: ModelSpec) -> ModelFacts:
-        if stored := self.stored_model(model):
+        suffix = f"-{model.quantization or model.format}" if model.conversion else ""
+        if stored := self.stored_model(model.source, suffix):
             return self._read_facts(load_model(stored)[1])
         if model.conversion:
-            source = self.fetched_model(model.source)
+            source = self.stored_model(model.source)
             facts = self._read_facts(load_model(source)[1]) if source else ModelFacts()
             bits = _BITS[model.quantization or model.format]
             weights = int(facts.parameters * bits / 8) if facts.parameters else None
@@ -259,12 +253,11 @@ class Place:
         hardware = self.project.study.hardware
         sizes = []
         if self.ask or hardware.device == "cpu":
-            try:
-                sizes = [device.memory_bytes for device in DEVICES.get(hardware.device).find()]
-            except Outage:
-                sizes = []
-        known = [size for size in sizes if size is not None]
-        if known:
-            return Memory(min(known), "on this machine")
+            with suppress(Outage):
+                sizes = [
+                    size for each in DEVICES.get(hardware.device).find() if (size := each.memory_bytes) is not None
+                ]
+        if sizes:
+            return Memory(min(sizes), "on this machine")
         named = named_memory_bytes(hardware.accelerator)
         return Memory(named, "from its name") if named else None
