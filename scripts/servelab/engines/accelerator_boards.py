@@ -32,6 +32,11 @@ class AcceleratorBoard:
         """Whether it multiplies FP4 numbers: from Blackwell (10.0) on."""
         return self.capability is not None and self.capability >= 10
 
+    @property
+    def has_switch(self) -> bool:
+        """Whether NVSwitch sums for it, as for data-centre boards from Hopper (9.0) on: NCCL keeps buffers for that."""
+        return self.capability is not None and 9 <= self.capability < 12
+
 
 _KNOWN = read_shipped(Path(__file__).with_suffix(".yaml"))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from servelab.assets.model_shape import ModelShape
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.accelerator_boards import GIB
+from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
 from servelab.engines.adapters import Engine
 from servelab.engines.options import Parallel
 
@@ -26,15 +27,16 @@ _BYTES = {
 """Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
 _LATENT_FP8 = 656.0
 """Bytes of a token in a layer in vLLM's `fp8_ds_mla`: 512 FP8 values, their scales, and the rotary part in 16 bits."""
-_LOGIT_BYTES = 26.0
-"""Bytes per value of the vocabulary while tokens are drawn: the logits in 16 and 32 bits (2 + 4), sorted with their
-places (4 + 8), their probabilities (4), and the logits put back (4): vLLM's topk_topp_sampler.py."""
+_SORTED, _UNSORTED = 38.0, 14.0
+"""Bytes per value of the vocabulary while tokens are drawn: the logits in 16 and 32 bits (2 + 4), with probabilities
+and noise (4 + 4), or sorted with their places (4 + 8), for which PyTorch keeps both twice and the places once more."""
 _MLP, _HIDDEN = 2.5, 4.0
 """Copies of the widest layer's values, and of the hidden ones, that a step holds at once."""
 _IMAGE_TOKENS = 16_384
 """Of the largest image of Qwen's families; vLLM tries it when it starts, and keeps what the encoder makes of it."""
-_RUNTIME, _EXCHANGE, _GRAPHS, _DRIVER = 0.3, 0.5, 0.6, 0.7
-"""GiB that kernels' workspaces, the exchange between accelerators, captured graphs and the driver take."""
+_RUNTIME, _EXCHANGE, _SWITCHED, _GRAPHS, _DRIVER = 0.3, 0.5, 1.8, 0.6, 0.7
+"""GiB that kernels' workspaces, the exchange between accelerators (with a switch that sums: vLLM's pull request 10511),
+captured graphs and the driver take."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,16 @@ class Division:
     """Bytes per value in the KV cache."""
     image_tokens: int = _IMAGE_TOKENS
     """Most tokens that the encoder makes at once; vLLM 0.11 took 153,600 for a video of Qwen3-VL."""
+    sorts: bool = True
+    """Whether all logits are sorted to draw tokens."""
+    has_switch: bool = False
+    """`AcceleratorBoard.has_switch`."""
+    runtime_gib: float = _RUNTIME
+    """GiB of kernels' workspaces; with the driver's, which vLLM before 0.9.2 counted too, 1.8 on an H100."""
 
 
 def division_of(
-    engine: Engine, version: str, effective: Mapping[str, ArgumentValue], parallel: Parallel
+    engine: Engine, version: str, board: AcceleratorBoard, effective: Mapping[str, ArgumentValue], parallel: Parallel
 ) -> Division | None:
     """The division by `Engine.effective` settings; None for a KV-cache format of unknown size."""
     dtype, share = effective.get("kv_cache_dtype"), effective.get("memory_share")
@@ -77,6 +85,8 @@ def division_of(
         works_inside=engine.works_inside_share,
         number_bytes=number_bytes,
         image_tokens=0 if effective.get("language-model-only") else _IMAGE_TOKENS,
+        sorts=SpecifierSet(engine.sorting_releases).contains(version, prereleases=True),
+        has_switch=board.has_switch,
     )
 
 
@@ -120,7 +130,7 @@ def working_bytes(shape: ModelShape, division: Division) -> float:
     """
     tokens, tensor = division.batched_tokens, division.parallel.tensor
     layers = 2 * tokens * (_MLP * shape.widest / tensor + (_HIDDEN + shape.experts_per_token) * shape.hidden)
-    logits = _LOGIT_BYTES * min(division.sequences, tokens) * shape.vocabulary
+    logits = (_SORTED if division.sorts else _UNSORTED) * min(division.sequences, tokens) * shape.vocabulary
     patches = min(division.image_tokens, _IMAGE_TOKENS) * shape.patches_per_image_token
     encoder = 2 * patches * (_MLP * shape.encoder_widest / tensor + _HIDDEN * shape.encoder_hidden)
     kept = 2 * division.image_tokens * shape.values_per_image_token
@@ -128,7 +138,8 @@ def working_bytes(shape: ModelShape, division: Division) -> float:
 
 
 def _fixed_bytes(division: Division) -> float:
-    return GIB * (_RUNTIME + (_EXCHANGE if division.parallel.accelerators > 1 else 0.0))
+    exchange = _SWITCHED if division.has_switch else _EXCHANGE
+    return GIB * (division.runtime_gib + (exchange if division.parallel.accelerators > 1 else 0.0))
 
 
 def kv_room_bytes(shape: ModelShape, weights_bytes: float, memory_bytes: float, division: Division) -> float:

@@ -96,7 +96,7 @@ def _served(project: Project, configuration: Configuration, config: Mapping[str,
     if shape is None or board.memory_gib is None or not size or options.get("speculative_decoding"):
         return None
     parallel = engine.parallel(options, arguments, configuration.accelerators)
-    division = division_of(engine, version, engine.effective(version, board, options, arguments), parallel)
+    division = division_of(engine, version, board, engine.effective(version, board, options, arguments), parallel)
     if division is None:
         return None
     weights = _weights(name, arguments)

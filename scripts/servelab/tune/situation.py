@@ -129,7 +129,7 @@ class Situation:
 
     def division(self, tensor: int) -> Division | None:
         """How a server on so many accelerators divides their memory; None for a KV cache of unknown format."""
-        return division_of(self.engine, self.version, self.effective, Parallel(tensor))
+        return division_of(self.engine, self.version, self.board, self.effective, Parallel(tensor))
 
     def kv_tokens(self, tensor: int | None = None, weights_gib: float | None = None) -> int | None:
         """Tokens that the KV cache of one server holds, within 20 % or so; None if it cannot be told."""

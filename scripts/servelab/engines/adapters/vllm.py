@@ -77,7 +77,8 @@ class Vllm(Engine):
     }
     option_variables: ClassVar = {"threads": _threads}
     start_rules = VLLM_RULES
-    graphs_inside_since = "0.32"
+    graphs_inside_since = "0.21"
+    sorting_releases = "<0.17,!=0.11.0"  # FlashInfer draws in 0.11.0, Triton or FlashInfer from 0.17 on
     reads_memory: ClassVar[bool] = True
     """Whether its platform tells vLLM the memory of a device, which chooses the defaults of batches."""
 

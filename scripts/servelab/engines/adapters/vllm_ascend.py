@@ -21,6 +21,7 @@ class VllmAscend(Vllm):
     option_variables: ClassVar = {}
     variables_of_options: ClassVar = {}
     option_since: ClassVar = {}
+    sorting_releases = ""
     nodes_since = None  # 0.9.1 takes Ray
     checked = (Checked("0.9.1", "parser", flags="vllm-0.9.1"),)
     metric_names: ClassVar = {

@@ -171,7 +171,8 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     """The memory that a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
     study, engine, configuration = place.project.study, place.engine(known), known.configuration
     parallel = engine.parallel(configuration.options, configuration.arguments, configuration.per_server)
-    division = division_of(engine, study.engines[configuration.engine].version, place.effective(known), parallel)
+    version = study.engines[configuration.engine].version
+    division = division_of(engine, version, place.board, place.effective(known), parallel)
     if division is None or facts.shape is None or facts.weights_bytes is None:
         return None
     if place.board.is_cpu or engine.reserves_context:
