@@ -8,7 +8,7 @@ Everything after `--` is the command, as typed: `vllm serve …`, `python -m sgl
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import yaml
@@ -34,13 +34,9 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         at = words.index("--") if "--" in words else len(words)
         parsed = super().parse_args(words[:at], namespace)
-        parsed.command = typed_command(words[at + 1 :]) if words[at + 1 :] else None
+        command = read_command(words[at + 1 :]) if words[at + 1 :] else None
+        parsed.command = command and replace(command, model=local_or_hub(command.model))
         return parsed
-
-
-def typed_command(words: list[str]) -> TypedCommand:
-    command = read_command(words)
-    return replace(command, model=local_or_hub(command.model))
 
 
 def options() -> argparse.ArgumentParser:
@@ -51,20 +47,23 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", help="name of the study: config/studies/<name>.yaml")
     parser.add_argument("--model", help="without a command: a path, or a repository of the hub, as owner/name")
-    parser.add_argument(
-        "--engine", help="without a command: engine that serves the model (default: the first of --engines)"
-    )
+    parser.add_argument("--engine", help="without a command: engine to serve it (default: the first of --engines)")
     parser.add_argument("--users", type=int, metavar="N", help="requests in flight on the node")
     parser.add_argument("--rate", type=float, metavar="R", help="requests a second (default: as many as are in flight)")
-    parser.add_argument("--prompt", type=int, metavar="TOKENS", help="tokens of a prompt; needs --answer")
-    parser.add_argument("--answer", type=int, metavar="TOKENS", help="tokens of an answer; needs --prompt")
+    parser.add_argument("--prompt", type=int, metavar="TOKENS", dest="prompt_tokens", help="tokens of a prompt")
+    parser.add_argument("--answer", type=int, metavar="TOKENS", dest="answer_tokens", help="tokens of an answer")
     parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")
-    parser.add_argument("--slo", action="append", default=[], help="limit, as 'ttft_ms p99 2000'; may be repeated")
-    parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve")
+    parser.add_argument(
+        "--slo", action="append", default=[], dest="limits", help="limit, as 'ttft_ms p99 2000'; or several"
+    )
+    parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", dest="metric", help="to improve")
     parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
     parser.add_argument("--budget", metavar="8h", help="most hours of the node for search and proof")
     parser.add_argument(
-        "--predict", action="store_true", help="order the search by predicted speeds (docs/search.md); 82 MB of tables"
+        "--predict",
+        action="store_true",
+        dest="is_predicted",
+        help="order the search by predicted speeds (docs/search.md); 82 MB of tables",
     )
     parser.add_argument("--explain", action="store_true", help="print the levers that are not proposed, and why")
     parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")
@@ -74,9 +73,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--engines", nargs="+", default=[], help="other engines to try")
     parser.add_argument("--all-engines", action="store_true", help="try every engine that is known for such hardware")
     parser.add_argument("--revision", help="commit of the model's repository; default: the hub is asked for its newest")
-    parser.add_argument(
-        "--json", action="store_true", help="print what would be written; write nothing, ask no network"
-    )
+    parser.add_argument("--json", action="store_true", help="print what would be written, and ask no network")
     parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
     return parser
 
@@ -84,24 +81,11 @@ def options() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace) -> None:
     hardware = asked_hardware(arguments.hardware, arguments.device, arguments.per_node)
     command = arguments.command or plain_command(arguments, hardware)
+    arguments.engines = [each for each in arguments.engines if each != command.engine]
+    given = {each.name: getattr(arguments, each.name) for each in fields(TuneRequest) if hasattr(arguments, each.name)}
     asked = TuneRequest(
-        name=arguments.name,
-        command=command,
+        **{**given, "command": command, "hardware": hardware},
         makes_start=arguments.command is None,
-        hardware=hardware,
-        metric=arguments.question,
-        users=arguments.users,
-        rate=arguments.rate,
-        prompt_tokens=arguments.prompt,
-        answer_tokens=arguments.answer,
-        workload=arguments.workload,
-        limits=arguments.slo,
-        engines=[each for each in arguments.engines if each != command.engine],
-        all_engines=arguments.all_engines,
-        most=arguments.most,
-        revision=arguments.revision,
-        trace=arguments.trace,
-        is_predicted=arguments.predict,
         budget_hours=hours(arguments.budget) if arguments.budget else None,
     )
     begun = begin(asked, arguments.root, None if arguments.json else first_model)
@@ -114,9 +98,7 @@ def main(arguments: argparse.Namespace) -> None:
 def plain_command(arguments: argparse.Namespace, hardware: AskedHardware) -> TypedCommand:
     """The engine's plain command for `--model`."""
     if arguments.model is None:
-        raise ConfigError(
-            "give the command that serves the model today, after `--`: servelab tune NAME -- vllm serve …; or --model"
-        )
+        raise ConfigError("give the command that serves the model after `--`: servelab tune NAME -- vllm serve …")
     known = sorted(known_engines(arguments.root, hardware.device))
     engine = arguments.engine or next(iter([*arguments.engines, *known]), None)
     if engine not in known:

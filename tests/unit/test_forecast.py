@@ -221,7 +221,7 @@ def test_the_recheck_of_two_choices_reverts_one(content, make_project, tmp_path)
 
 
 def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, tmp_path):
-    content["stages"][0]["candidates"] = [{"arguments": {"--seed": number}} for number in range(30)]
+    content["stages"][0]["candidates"] = [{"arguments": {"--poll": number}} for number in range(30)]
     lines = forecast(make_project(content), tmp_path).lines()
     first = next(number for number, line in enumerate(lines) if line.startswith("  next: "))
     assert len(lines[first + 1 : -1]) == 20

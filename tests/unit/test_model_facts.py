@@ -12,7 +12,7 @@ from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 from servelab.assets.model_shape import shape_of_config
 from servelab.assets.model_work import read_facts
 from servelab.core.yaml_file import read_yaml
-from servelab.engines.accelerator_boards import GIB, board_of, named_memory_bytes
+from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
 from servelab.engines.memory import Division, division_of, kv_bytes_each, kv_room_bytes, kv_tokens, weights_bytes_each
 from servelab.engines.options import Parallel
@@ -165,4 +165,4 @@ def test_gguf_says_its_size_and_shape(tmp_path):
     ],
 )
 def test_memory_by_an_accelerators_name(name, gib):
-    assert named_memory_bytes(name) == (gib and int(gib * GIB))
+    assert board_of(name).memory_gib == gib

@@ -84,8 +84,8 @@ def test_sensitive_flags_of_a_release_are_owned_and_all_others_a_study_may_give(
 @pytest.mark.parametrize("value", ["--host=0.0.0.0", "--host", "-m", "--port=1"])
 @pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
 def test_no_flag_in_the_value_of_another(engine, value):
-    assert "reads as another argument" in engine.refused_arguments({}, {"seed": value})["seed"]
-    assert not engine.refused_arguments({}, {"seed": "-1", "chunk": -1, "name": "a-b", "json": '{"-a": 1}'})
+    assert "reads as another argument" in engine.refused_arguments({}, {"size": value})["size"]
+    assert not engine.refused_arguments({}, {"size": "-1", "chunk": -1, "name": "a-b", "json": '{"-a": 1}'})
 
 
 @pytest.mark.parametrize(

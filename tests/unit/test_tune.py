@@ -61,6 +61,9 @@ FORMS = {
     "variables": "sudo docker run -itd -e M=m/x --entrypoint /bin/sh vllm/vllm-openai "
     "-c 'vllm serve $M --max-num-seqs ${N:-8}'",
     "dashes and lines": "vllm serve m/x \\ \n \u2013max-num-seqs 8",
+    "switches of python": "python -O -u -m vllm.entrypoints.openai.api_server --model m/x --max-num-seqs 8",
+    "a prompt": "(env) root@n1:~# vllm serve m/x --max-num-seqs 8 # as root",
+    "not in full": "vllm serve m/x --max_num_se 8",
     "last of two": "vllm serve m/x --max-num-seqs 4 --max_num_seqs=8 --served-model-name a b",
 }
 
@@ -110,6 +113,17 @@ def test_a_model_behind_a_switch_and_flags_of_a_file_are_read(tmp_path):
     assert (read.model, read.arguments, read.left_out) == ("m/x", {"trust-remote-code": True}, {})
     assert read.options == {"tensor_parallel_size": 2, "max_num_seqs": 8, "enforce_eager": True}
     assert read_command(["llama-server -m m -c 0 --n-gpu-layers 9"]).arguments == {"-c": 0, "gpu-layers": 9}
+
+
+def test_values_and_short_flags_mean_what_the_engine_reads():
+    read = read_command(["vllm serve m/x --gpu-memory-utilization 0.70 --enable-chunked-prefill False"])
+    assert (read.options, read.arguments) == ({"memory_share": 0.7, "chunked_prefill": False}, {})
+    assert read_command(["vllm serve m/x --trust-remote-code=True"]).arguments == {"trust-remote-code": True}
+    read = read_command(['vllm serve m/x --speculative-config={"method":"mtp"}'])
+    assert read.arguments == {"speculative-config": '{"method":"mtp"}'}
+    read = read_command(["llama-server -m m -nkvo -mla 2 --temp 0.6 -s 7"])
+    assert read.arguments == {"no-kv-offload": True, "-mla": 2}  # the last is of another program
+    assert set(read.left_out) == {"--temp", "-s"}
 
 
 def test_flags_that_a_release_lacks_are_named_with_the_nearest():

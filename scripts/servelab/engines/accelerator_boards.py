@@ -51,9 +51,3 @@ def board_of(accelerator: str, *, is_cpu: bool = False) -> AcceleratorBoard:
         if re.search(part, accelerator, re.IGNORECASE):
             return AcceleratorBoard(accelerator, float(part_of[1]) if part_of else memory_gib, capability)
     return AcceleratorBoard(accelerator, float(named[1]) if named else None)
-
-
-def named_memory_bytes(accelerator: str) -> int | None:
-    """Memory of the board of a name; None if it is not known."""
-    size = board_of(accelerator).memory_gib
-    return None if size is None else int(size * GIB)

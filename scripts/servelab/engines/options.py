@@ -176,7 +176,8 @@ class Names:
         """The first name of a flag; a key after a dot is a part of it."""
         name = bare(given.removeprefix(self._prefix))
         letter = name[:1]
-        if given.startswith("-") and not given.startswith("--") and name not in self._first and letter in self._first:
+        is_short = self._abbreviates and given.startswith("-") and not given.startswith("--")
+        if is_short and name not in self._first and letter in self._first:
             return self._first[letter]  # `-q4` is `-q 4`
         base, dot, key = name.partition(".")
         return self._first.get(name) or self._first.get(base, base) + dot + key

@@ -11,7 +11,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -288,10 +288,7 @@ def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS,
 
 def past_noise(study: Study, results: Path) -> StartNoise:
     """The noise between server starts of all studies in `results` on the same accelerator, by their tables."""
-    return pooled_noise(_past_starts(study, results))
-
-
-def _past_starts(study: Study, results: Path) -> Iterator[list[float]]:
+    found = []
     seen = set()
     for file in sorted(results.glob("studies/*/stages/*/table.parquet")):
         try:
@@ -304,4 +301,5 @@ def _past_starts(study: Study, results: Path) -> Iterator[list[float]]:
         for runs, values in zip(table["run_ids"], table["start_values"], strict=True):
             if runs is not None and len(values) > 1 and min(values) > 0 and tuple(runs) not in seen:
                 seen.add(tuple(runs))
-                yield [float(value) for value in values]
+                found.append([float(value) for value in values])
+    return pooled_noise(found)

@@ -74,7 +74,7 @@ def make_plan(
         applies=obstacle is None,
         reason=obstacle or "",
         candidates=candidates,
-        baseline_answers=_planned(project, _baseline(project), asked).answers,
+        baseline_answers=_planned(project, Variant("baseline", baseline(study).configuration, {}), asked).answers,
     )
 
 
@@ -88,7 +88,7 @@ def plan_confirm(
     is the baseline, there is nothing to prove: it is measured on every workload, on one start.
     """
     study = project.study
-    sides = [_baseline(project), Variant("winner", winner.configuration, {})]
+    sides = [Variant("baseline", baseline(study).configuration, {}), Variant("winner", winner.configuration, {})]
     if key_of(winner.configuration) == key_of(sides[0].configuration):
         sides, labels = sides[:1], _labels(SEARCH, 1)
     else:  # another winner has labels of its own, so that its pairs are measured in jobs of their own
@@ -137,16 +137,18 @@ class StartsOfCandidate(NamedTuple):
 
 
 def _searched(project: Project, variant: Variant) -> StartsOfCandidate:
-    """The starts of a candidate of the search; a candidate that may answer otherwise than the baseline is asked."""
+    """The starts of a candidate of the search; the baseline is asked, and those that may answer otherwise."""
     study, labels = project.study, _labels(SEARCH, variant.starts)
     on = study.objective.on
     points = tuple(name for name in study.searched if name != on)
-    asked = labels if _is_asked(project, variant.configuration) else ()
+    start, configuration = baseline(study).configuration, variant.configuration
+    is_asked = study.answers is not None and (
+        study.answers.of == "all"
+        or key_of(configuration) == key_of(start)
+        or may_change_answers(start, configuration, project.engine)
+    )
+    asked = labels if is_asked else ()
     return StartsOfCandidate(tuple((label, (on,)) for label in labels), points, asked)
-
-
-def _baseline(project: Project) -> Variant:
-    return Variant("baseline", baseline(project.study).configuration, {})
 
 
 def _labels(kind: str, count: int) -> tuple[str, ...]:
@@ -226,15 +228,6 @@ def _made(project: Project, variant: Variant, starts: StartsOfCandidate) -> Plan
     )
 
 
-def _is_asked(project: Project, configuration: Configuration) -> bool:
-    """Whether a candidate of the search is asked the study's questions; the baseline always is."""
-    study, start = project.study, baseline(project.study).configuration
-    if study.answers is None:
-        return False
-    is_baseline = key_of(configuration) == key_of(start)
-    return is_baseline or study.answers.of == "all" or may_change_answers(start, configuration, project.engine)
-
-
 Changes = Mapping[str, tuple[Any, Any]]
 """Setting → (before, after); None for what is not known."""
 
@@ -246,9 +239,7 @@ def effective_changes(
 
     The second is served by `release`; None is the study's.
     """
-    if before.engine != after.engine or before.model != after.model:
-        return None
-    if before.environment_variables != after.environment_variables:
+    if any(getattr(before, part) != getattr(after, part) for part in ("engine", "model", "environment_variables")):
         return None
     entry, hardware = study.engines[before.engine], study.hardware
     engine = ENGINES.get(entry.engine or before.engine)

@@ -121,7 +121,9 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     known = known_engines(root, device)
     entries = {name: _at_release(entry, name, root, None) for name, entry in known.items()}
     command = replace(command, engine=_here(command.engine, entries, device))
-    entry = _of_image(entries[command.engine], command, root)
+    entry = entries[command.engine]
+    if tag := re.search(r":v?(\d+\.\d+\.\d+[\w.]*)", command.image or ""):
+        entry = _at_release(entry, command.engine, root, tag[1])
     names = [each for each in entries if each != command.engine] if asked.all_engines else asked.engines
     if unknown := [each for each in names if each not in entries]:
         raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
@@ -143,7 +145,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         per_node=asked.hardware.per_node,
         accelerators=engine.parallel(command.options, command.arguments, 1).accelerators,
         load=_load(users, asked, shape),
-        other_engines={name: name for name in names},
+        other_engines=names,
     )
     changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
     if changed:
@@ -279,13 +281,8 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     return found
 
 
-def _of_image(entry: dict[str, Any], command: TypedCommand, root: Path) -> dict[str, Any]:
-    """The release of the command's image, if its tag names one that has a lock here."""
-    tag = re.search(r":v?(\d+\.\d+\.\d+[\w.]*)", command.image or "")
-    return _at_release(entry, command.engine, root, tag[1]) if tag else entry
-
-
 def _at_release(entry: dict[str, Any], name: str, root: Path, wanted: str | None) -> dict[str, Any]:
+    """An engine at the release of an image's tag, or at its newest, if that has a lock here."""
     found = {}
     for folder in {(root / "envs").resolve(), own_or_shipped(root, "envs").resolve()}:
         for file in folder.glob(f"{name}-[0-9]*.lock.txt"):
@@ -361,14 +358,12 @@ def _shape(workload: str, added: Mapping[str, dict[str, Any]], root: Path) -> Ma
 
 def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> ExpectedLoad:
     parameters = workload.get("parameters", {})
-    prompt = parameters.get("input_tokens") or parameters.get("max_input_tokens") or _CHAT[0]
-    answer = parameters.get("output_tokens") or parameters.get("max_output_tokens") or _CHAT[1]
     kind = workload.get("kind")
     bounds = [parameters.get(f"{part}_tokens") or parameters.get(f"max_{part}_tokens") for part in ("input", "output")]
     return ExpectedLoad(
         users=min(users, parameters.get("num_requests", users)),
-        prompt_tokens=asked.prompt_tokens or prompt,
-        answer_tokens=asked.answer_tokens or answer,
+        prompt_tokens=asked.prompt_tokens or bounds[0] or _CHAT[0],
+        answer_tokens=asked.answer_tokens or bounds[1] or _CHAT[1],
         longest_tokens=sum(bounds) if all(bounds) else None,
         shares_prefixes=kind in ("shared_prefix", "conversations", "trace"),
         is_random=kind in ("random", "random_text"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -100,8 +100,8 @@ class Situation:
     accelerators: int
     """Of one server, as the command has it."""
     load: ExpectedLoad
-    other_engines: Mapping[str, str] = field(default_factory=dict)
-    """Name in the study → engine."""
+    other_engines: Sequence[str] = ()
+    """Names in the study."""
 
     @cached_property
     def effective(self) -> dict[str, ArgumentValue]:
@@ -143,9 +143,8 @@ class Situation:
     @property
     def least_weights_gib(self) -> float | None:
         """GiB of the smallest weights that may be tried on this board."""
-        formats = ["fp8"] if self.board.has_fp8 else ["int8"]
-        sizes = [self.model.weights_in(each) for each in formats if each in self.model.others]
-        return min([size for size in sizes if size is not None], default=self.model.weights_gib)
+        smaller = "fp8" if self.board.has_fp8 else "int8"
+        return self.model.weights_in(smaller) if smaller in self.model.others else self.model.weights_gib
 
     def fits(self, tensor: int, weights_gib: float | None = None) -> bool | None:
         """Whether weights and one request of the load fit on so many accelerators; None if it cannot be told."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,8 @@ _USED = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$\((\w+)\)|\$(\w+)")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _SWITCH = re.compile(r"--(no|enable|disable|trust|enforce|use|skip|async)[-_]")
 """Begins flags that take no value, at most true or false."""
+_PROMPT = re.compile(r"\A[^\n]*@[^\n]*?(?<=\S)# ")
+_PYTHON_SWITCH = re.compile(r"-[BEIOPSbdqsuvx]+")
 _APPENDS = re.compile(r"-ot|--(override-(tensor|kv)|lora(-scaled)?|control-vector(-scaled)?|middleware)")
 """Flags that count each time they are given; of others the last one does."""
 
@@ -66,8 +68,9 @@ def read_command(words: Sequence[str]) -> TypedCommand:
 
 def _split(text: str) -> list[str]:
     text = re.sub(r"(?<!\S)[\u2013\u2014]+(?=[A-Za-z])", "--", text)  # as pages make of two dashes
+    text = re.sub(r"""(?<=[\s=])\{"[^'\s]*\}(?!\S)""", r"'\g<0>'", text)  # JSON as files have it
     try:
-        return shlex.split(re.sub(r"\\\s*\n", " ", text), comments=True)
+        return shlex.split(re.sub(r"\\\s*\n", " ", _PROMPT.sub("", text)), comments=True)
     except ValueError as error:
         raise ConfigError(f"the command cannot be read: {error}") from None
 
@@ -143,6 +146,8 @@ def _read(words: list[str], variables: dict[str, str], image: str | None) -> Typ
     """The first server that the words start, whatever is in front of it."""
     named = [engine for engine in ENGINES if engine.typed and image and re.search(engine.typed.image, image.lower())]
     for place, word in enumerate(words):
+        while re.match("python", Path(word).name) and _PYTHON_SWITCH.fullmatch("".join(words[place + 1 : place + 2])):
+            del words[place + 1]
         text = " ".join([Path(word).name, *words[place + 1 : place + 3]])
         for engine in [*named, *(each for each in ENGINES if each.typed)]:
             assert engine.typed is not None
@@ -204,13 +209,24 @@ def _model_and_flags(engine: Engine, words: list[str]) -> tuple[str, dict[str, A
     for flag in engine.typed.model_flags:
         model = str(given.pop(flag)) if flag in given else model
     if own := engine.own_flags():  # the launcher knows one name of each
-        names = {flag: f"--{engine.names.of(flag)}" for flag in given if flag not in own}
-        given = {names[flag] if names.get(flag) in own else flag: value for flag, value in given.items()}
+        for flag in given.keys() - own:
+            is_negated = flag.startswith("-n") and engine.names.of(f"-{flag[2:]}") == engine.names.of(flag)  # -nkvo
+            if (name := f"--{'no-' * is_negated}{engine.names.of(flag)}") in own:
+                given[name] = given.pop(flag)
+    elif engine.abbreviates and (listed := known_flags(engine, "")):
+        given = {_in_full(flag, listed.flags): value for flag, value in given.items()}
     if model is None:
         raise ConfigError(
             f"the command names no model; {engine.name} takes it by {' or '.join(engine.typed.model_flags)}"
         )
     return model, given
+
+
+def _in_full(flag: str, listed: Set[str]) -> str:
+    """A flag whose end is left out, as argparse takes it."""
+    name = flag.replace("_", "-")
+    found = [each for each in listed if each.startswith(name)] if name.startswith("--") else []
+    return found[0] if len(found) == 1 else flag
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
@@ -252,6 +268,8 @@ def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
             model = word
         else:
             raise ConfigError(f"the command has a word that belongs to no flag: {word}")
+    for name in [each for each in given if _SWITCH.match(each) and str(given[each]).lower() in ("true", "false")]:
+        given[f"--no-{name[2:]}" if str(given.pop(name)).lower() == "false" else name] = True
     return model, given
 
 
@@ -280,7 +298,8 @@ def _options(engine: Engine, given: dict[str, ArgumentValue]) -> dict[str, Argum
             _, rendered = _pairs(flags_of(value, found | {option: value}))
             same = {flag: typed.get(engine.names.of(flag), "") for flag in rendered}
             if same and all(
-                by and given[by] == rendered[flag] and is_off(by) == is_off(flag) for flag, by in same.items()
+                by and (given[by] == rendered[flag] or type(value) is float) and is_off(by) == is_off(flag)
+                for flag, by in same.items()
             ):
                 found[option] = value
                 for flag in same.values():

@@ -18,7 +18,7 @@ from servelab.assets.workloads import WORKLOADS
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.run_spec import ArgumentValue, ModelSource, ModelSpec
-from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of, named_memory_bytes
+from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of
 from servelab.engines.adapters import Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.machine.devices import DEVICES
@@ -259,5 +259,5 @@ class Place:
                 ]
         if sizes:
             return Memory(min(sizes), "on this machine")
-        named = named_memory_bytes(hardware.accelerator)
-        return Memory(named, "from its name") if named else None
+        named_gib = board_of(hardware.accelerator).memory_gib
+        return Memory(int(named_gib * GIB), "from its name") if named_gib else None

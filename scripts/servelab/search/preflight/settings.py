@@ -16,7 +16,13 @@ def look(place: Place) -> Iterator[Finding]:
     for known in place.candidates:
         engine, configuration = place.engine(known), known.configuration
         if named := list(hub_models(configuration.arguments)):
-            yield Finding(known.name, "error", *_not_fetched(*named[0]))
+            argument, model = named[0]
+            saw = (
+                f"`{argument}` names {model} of the hub: only the study's own model is fetched, and servers are offline"
+            )
+            folder = f"/models/{model.rpartition('/')[2]}-COMMIT"
+            fix = f"fetch it (`hf download {model} --revision COMMIT --local-dir {folder}`) and name that folder"
+            yield Finding(known.name, "error", saw, fix)
             continue
         if not engine.start_rules:
             continue
@@ -37,13 +43,6 @@ def look(place: Place) -> Iterator[Finding]:
             yield Finding(known.name, "unknown", "the model's configuration is not known here", MODEL_ACTION)
         else:
             yield Finding(known.name, "ok", f"{engine.name} starts with these numbers")
-
-
-def _not_fetched(argument: str, model: str) -> tuple[str, str]:
-    """The fault of a draft or adapter of the hub, and the fix."""
-    saw = f"`{argument}` names {model} of the hub: only the study's own model is fetched, and servers have no network"
-    folder = f"/models/{model.rpartition('/')[2]}"
-    return saw, f"fetch it (`hf download {model} --revision COMMIT --local-dir {folder}-COMMIT`) and name that folder"
 
 
 CHECKS.register("settings", PreflightCheck("settings", "settings that an engine refuses together", look))
