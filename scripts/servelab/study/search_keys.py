@@ -30,7 +30,7 @@ class SearchKeys(Strict):
         None,
         ge=2,
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 60, depending on the number of combinations: 17 of 48, 60 of 1,000.",
+        "to 60, depending on the number of combinations: 18 of 48, 60 of 1,000.",
     )
     prior: Literal["kernel-timings"] | None = Field(
         None,

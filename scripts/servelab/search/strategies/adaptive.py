@@ -29,9 +29,9 @@ from servelab.study.study import Study
 
 _DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
 _FEWEST, _MOST = 8, 60
-_OF_ROOT, _OF_ALL = 2.45, 0.44
+_OF_ROOT, _OF_ALL = 2.6, 0.44
 """Visits by default: so many times the root of the number of combinations, at most this share of it, and between fewest
-and most: 11 of 25, 17 of 48, 60 of 1,000."""
+and most: 11 of 25, 18 of 48, 60 of 1,000."""
 _STAGES = 20
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
@@ -39,6 +39,8 @@ _SPREAD = 6
 """As long as fewer are measured and nothing failed, what leaves most open is chosen: a model of so few may be wrong."""
 _LEFT = 4
 """Visits that must be left after each option was changed alone."""
+_EARLY = 3
+"""Visits that are left after each choice was tried, for combinations with those that others had kept from working."""
 _WORTH = 0.0002
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
@@ -211,7 +213,7 @@ class _Promising:
     """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
 
     A choice that never worked, or only in slow company, is still tried: its effect may be unlike those of the others.
-    Enough of the `visits` are kept for that.
+    Enough of the `visits` are kept for that, and for combinations with it.
     """
 
     def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float, visits: int) -> None:
@@ -237,7 +239,7 @@ class _Promising:
             left = self._visits - len(taken) + len(refused) - len(found)
             is_owed, needed = self._owed(levels[listed], works, [*taken, *found])
             promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
-            if is_owed.any() and (not promises or left <= needed):
+            if is_owed.any() and (not promises or left <= needed + _EARLY):
                 gains = np.where(is_owed, works * np.exp(prediction.expected()), 0.0)
             elif not promises:
                 break
