@@ -1,7 +1,6 @@
 """Explains why a server failed, from its log: the line that says so, whose fault it is, and what mends it."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from servelab.core.credentials import without_credentials
 from servelab.core.errors import ConfigError
 from servelab.core.processes import lines_at_ends
 from servelab.engines.adapters import ENGINES
+from servelab.report.json_output import ExplainOutput, print_line
 
 
 def options() -> argparse.ArgumentParser:
@@ -27,9 +27,7 @@ def main(arguments: argparse.Namespace) -> None:
         line for text in lines_at_ends(arguments.file) for line in without_credentials(text).splitlines()
     )
     if arguments.json:
-        said = asdict(why)
-        del said["has_cause"]
-        print(json.dumps({**said, "reason": why.reason or "crashed"}, ensure_ascii=False))
+        print_line(ExplainOutput.model_validate(asdict(why) | {"reason": why.reason or "crashed"}))
         return
     print(f"{why.kind}: {why.reason or 'crashed'}")
     print(why.message)

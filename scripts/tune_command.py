@@ -6,7 +6,6 @@ Everything after `--` is the command, as typed: `vllm serve …`, `python -m sgl
 """
 
 import argparse
-import json
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from servelab.cli.first_study import AskedHardware, asked_hardware, first_model,
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.machine.devices import DEVICES
+from servelab.report.json_output import TuneOutput, print_line
 from servelab.tune.begin import Begun, TuneRequest, begin
 from servelab.tune.own_load import hours
 from servelab.tune.study_text import explained
@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> None:
     )
     begun = begin(asked, arguments.root, None if arguments.json else first_model)
     if arguments.json:
-        print(json.dumps(begun.as_json(), indent=1, ensure_ascii=False))
+        print_line(TuneOutput.model_validate(begun.as_json()))
         return
     write(arguments.name, begun, arguments.root, is_explained=arguments.explain)
 

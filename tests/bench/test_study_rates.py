@@ -163,3 +163,17 @@ def test_the_published_interval_covers_the_truth(project, world, effect_sd, caps
     covered = sum(result.change.low <= truth <= result.change.high for result, truth in proofs)
     slack = 2 * math.sqrt(0.05 * 0.95 / len(proofs))
     assert 0.93 - slack <= covered / len(proofs), f"{covered} of {len(proofs)}"
+
+
+@pytest.mark.parametrize("world", [WORLDS["rounds 1 %, starts 2 %"], WORLDS["rounds 4 %, starts 5 %"]], ids=str)
+def test_an_agent_that_keeps_improvements_claims_gains_where_nothing_helps(project, world, capsys):
+    """It measures each change once and keeps what is faster, as agents do by hand; the same machine, then the proof."""
+    gains = []
+    for seed in range(STUDIES):
+        machine = Machine(world, seed, lambda configuration: 100.0)
+        values = [fmean(machine.measure(None, None, "").rounds) for _ in range(1 + len(CANDIDATES))]
+        gains.append(100 * (max(values) / values[0] - 1))
+    proved = sum(result.verdict == "better" for result, _, _ in many(project, world, 0.0))
+    with capsys.disabled():
+        print(f"\nkept: {sum(gain > 0 for gain in gains)} of {STUDIES}, {fmean(gains):+.1f} %; proved: {proved}")
+    assert proved <= 0.05 * STUDIES + 2 * math.sqrt(0.05 * 0.95 * STUDIES) < sum(gain > 0 for gain in gains)

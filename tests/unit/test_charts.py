@@ -86,6 +86,14 @@ def test_chart_shows_on_a_page_what_was_measured_and_marks_suspect_and_invalid_f
     assert 300 < float(ET.parse(tmp_path / "c.svg").getroot().attrib["width"]) < 600
 
 
+def test_an_invalid_run_is_not_ranked_and_no_interval_is_below_zero(frames):
+    wide = frames["tried"].assign(objective_ci95_low=-200.0)
+    rows = [row for table in CHARTS.get("tried").build(wide).to_dict()["datasets"].values() for row in table]
+    (invalid,) = {row["row"] for row in rows if "invalid" in row["text"]}
+    assert all(row["row"] < invalid for row in rows if row["has_point"])
+    assert min(row["objective_ci95_low"] for row in rows if row["has_point"]) == 0
+
+
 @pytest.mark.parametrize("name", ["curves", "users"])
 def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(frames, tmp_path, name):
     found = frames[name].copy()

@@ -11,12 +11,6 @@ from servelab.core.yaml_file import read_yaml
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
-def test_schema_accepts_the_studies(study):
-    schema = json.loads((ROOT / "config/schema/study.schema.json").read_text())
-    jsonschema.validate(read_yaml(study), schema)
-
-
 CONFIGURATION = [
     file
     for part in ("studies/*.yaml", "sites/*.yaml", "recorded/*/study.yaml")

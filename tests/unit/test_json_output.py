@@ -1,20 +1,20 @@
-"""`--json` of commands: an object a line with the keys of docs/reference/json.md."""
+"""`--json` of commands: an object a line with the keys of docs/reference/json.md, and valid by its JSON Schema."""
 
 import json
 from pathlib import Path
 
 import check_studies
+import jsonschema
 import pytest
 import sample_study
 import show_recommendation
 import status
-from pydantic import BaseModel
 from test_compare import make_side, project_of  # noqa: F401 (fixtures)
 
 from servelab.cli import launch
 from servelab.report.compare.comparison_table import compare_studies
 from servelab.report.compare.conditions import read_condition, try_conditions
-from servelab.report.json_output import OUTPUTS, compare_output, print_line
+from servelab.report.json_output import OUTPUTS, compare_output, json_schema, print_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +24,9 @@ def printed(capsys):
     def lines(command):
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         model = OUTPUTS[command]
-        assert isinstance(model, type) and issubclass(model, BaseModel)
         assert found and all(list(each) == list(model.model_fields) for each in found)
+        for each in found:
+            jsonschema.validate(each, json_schema() | {"$ref": f"#/$defs/{model.__name__}"})
         return found
 
     return lines
@@ -52,6 +53,19 @@ def test_report_and_status(printed, monkeypatch, tmp_path):
     status.main(status.options().parse_args(["cpu-smollm2", "--json", "--results", str(tmp_path)]))
     (progress,) = printed("status")
     assert progress["running"] == [] and progress["stages"][0]["done"] == 0
+
+
+def test_tune_read_and_explain(printed, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    typed = ["--hardware", "NVIDIA H100", "--per-node", "8", "--", "vllm", "serve", "Qwen/Qwen3-32B", "-tp", "2"]
+    launch.servelab(["tune", "mine", "--json", *typed])
+    (begun,) = printed("tune")
+    assert begun["candidates"] and begun["study"]["study"] == "mine" and not Path("config/studies/mine.yaml").exists()
+    launch.servelab(["read", str(next(Path("config/recorded/qwen3-32b-h100/logs").glob("*"))), "--json"])
+    assert printed("read")[0]["figures"]["total_tokens_per_s"]
+    (tmp_path / "log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.50 GiB.\n")
+    launch.servelab(["explain", "--engine", "vllm", "--json", str(tmp_path / "log")])
+    assert printed("explain")[0]["reason"] == "out_of_memory"
 
 
 def test_compare(printed, make_side):  # noqa: F811

@@ -139,7 +139,7 @@ SAID = [
     "8.2 h of accelerator time (deciding load 50 %, other loads 10 %, start-up 30 %, idle 10 %); "
     "36 runs of 17 candidates (15 tried, 1 failed, 1 refused)",
     "Instead of: --max-num-seqs 0",
-    "The baseline used 8 of a node's 8 accelerators, the optimized configuration 4.",
+    "The baseline used 8 of a node's 8 accelerators, the optimized one 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
     "within noise: 95 % −1.5 to +2.5 %",
     "a single one has none",
@@ -151,6 +151,7 @@ SAID = [
     "load (settle_requests 0, rounds 3, request_rate inf, arrivals poisson, burstiness 1.0, ramp_up_s 0.0), "
     "slos (ttft_ms 500.0, tpot_ms 50.0)",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
+    "ShareGPT, 1,000 prompts, within TTFT (ms) 500 a request, TPOT (ms) 50.0 a request",
     "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",
     "round 2: total_tokens_per_s 1207, the others' median is 2281",
     "Look into zero_itl.",

@@ -222,8 +222,6 @@ def sorts(page) -> None:
         for column in range(table["columns"]):
             before = page.evaluate(COLUMN, [place, column])
             head = page.locator("table").nth(place).locator("thead th").nth(column)
-            if not head.locator("button").count():  # a column of names has no heading
-                continue
             ways = []
             for way in ("ascending", "descending"):
                 head.locator("button").click()

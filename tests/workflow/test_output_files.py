@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -12,7 +13,17 @@ import pytest
 
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
-from servelab.report.files_page import named
+from servelab.report.files_page import FILES
+
+
+def named(path):
+    """The entry of a path below `results/`; None for one that the page does not name."""
+    for file in FILES:
+        pattern = re.sub(r"<[^>]+>", "[^/]+", re.escape(file.name)) + (".*" if file.name.endswith("/") else "")
+        pattern = re.sub(r"\\{(.+?),(.+?)\\}", r"(?:\1|\2)", pattern)
+        if any(re.fullmatch(pattern, each) for each in (path, re.sub("^recorded/", "studies/", path))):
+            return file
+    return None
 
 
 def left_by(results):

@@ -192,6 +192,11 @@ def _is_strict(annotation: Any) -> bool:
 
 NO_BREAK = "\u00a0"
 _ACRONYMS = {"ttft", "tpot", "itl", "e2el"}
+_NAMES = {
+    "capacity_per_s": "requests_per_s_sustained",
+    "capacity_in_flight": "requests_in_flight_sustained",
+    "goodput_per_s": "requests_per_s_within_SLOs",
+}
 
 MARKS = {"suspect": "†", "invalid": "‡"}
 """Validity of a run → the mark beside its figures, wherever they are shown."""
@@ -283,6 +288,7 @@ def metric_label(metric: str, per: str = "deployment") -> str:
 
     `per` is the basis; it is named if it is not the whole deployment.
     """
+    metric = _NAMES.get(metric, metric)
     words = [word.upper() if word in _ACRONYMS else word for word in metric.replace("_per_s", "/s").split("_")]
     text = re.sub(r" (ms|s)$", r" (\1)", " ".join(words))
     return text[:1].upper() + text[1:] + ("" if per == "deployment" else f" per {per}")

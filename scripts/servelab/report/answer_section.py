@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from servelab.core.credentials import shown
-from servelab.core.yaml_file import duration
+from servelab.core.yaml_file import duration, figure, metric_label
 from servelab.machine.devices import DEVICES, Device
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
@@ -42,11 +42,6 @@ class CommandForm:
     def text(self) -> str:
         """The whole text."""
         return "".join(piece for piece, _ in self.pieces)
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether any word is marked."""
-        return any(changed for _, changed in self.pieces)
 
 
 def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
@@ -145,7 +140,7 @@ def only_in(baseline: str, command: str) -> str:
 
 def difference(form: CommandForm, left_out: str) -> dict[str, str]:
     """How a form differs from the baseline's command, `left_out` of it: words → command."""
-    marked = {"Marked: not in the baseline’s command.": ""} if form.is_marked else {}
+    marked = {"Marked: not in the baseline’s command.": ""} if any(changed for _, changed in form.pieces) else {}
     if not left_out:
         return marked
     return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}
@@ -189,10 +184,20 @@ def answer_facts(
     proof = recommended.proof
     facts = {
         "Serves": f"{recommended.model} on {used}, with {recommended.engine} {recommended.engine_version}",
-        "Measured on": study.workloads[study.objective.on],
+        "Measured on": study.workloads[study.objective.on] + _limits_text(study),
         "Proof": recommended.evidence if proof is None else f"{proof.verdict}, by {proof.pairs} {pair}",
     }
     return facts if search is None else facts | {"Cost": search_cost(search, is_recorded)}
+
+
+def _limits_text(study: StudySummary) -> str:
+    """The limits of a request and of the objective, as `, within TTFT (ms) 500 a request, mean TPOT (ms) 50`."""
+    found = [
+        f"{metric_label(name)} {figure(limit)} a request" for name, limit in study.slos_of(study.objective.on).items()
+    ]
+    for metric, limits in study.objective.constraints.items():
+        found += [f"{statistic} {metric_label(metric)} {figure(limit)}" for statistic, limit in limits.items()]
+    return f", within {', '.join(found)}" if found else ""
 
 
 def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:

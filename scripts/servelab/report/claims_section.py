@@ -23,18 +23,13 @@ def audit_section(claims: pd.DataFrame) -> dict[str, Any]:
 
     `claims` has rows of schemas.CLAIMS.
     """
-    published, logs = _rows(claims, "publication"), _rows(claims, "logs")
+    rows = claims.to_dict("records")
+    published, logs = ([row for row in rows if row["source"] == source] for source in ("publication", "logs"))
     return {
         "summary": f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
         "published": _table(sorted(published, key=lambda row: row["verdict"] != "contradicted")),
         "logs": _table([row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
     }
-
-
-def _rows(claims: pd.DataFrame, source: str) -> list[Row]:
-    """Rows of a source, in the table's order."""
-    rows: list[Row] = claims[claims["source"] == source].to_dict("records")
-    return rows
 
 
 def _counted(rows: list[Row]) -> str:
@@ -98,9 +93,8 @@ class RecordedLogs(Origin):
         if run_id not in self._of_run:
             return ""
         reference, workload = self._of_run[run_id]
-        return next(
-            (f"{LOGS}/{file}" for file in self._study.candidates[reference].logs[workload] if self._is(file)), ""
-        )
+        logs = self._study.candidates[reference].logs[workload]
+        return next((f"{LOGS}/{file}" for file in logs if self._is(file)), "")
 
     def _is(self, file: str) -> bool:
         """Whether a log is there."""
@@ -119,9 +113,8 @@ class RecordedLogs(Origin):
         for name, engine in recorded.engines.items():
             facts.append((f"Engine {recorded.engine_name(name)}", f"{engine.version}, {engine.program or '–'}"))
         for name, each in recorded.workloads.items():
-            facts.append(
-                (f"Workload {name}", f"{each.title}, {each.prompts} requests: {each.command or each.note or '–'}")
-            )
+            text = f"{each.title}, {each.prompts} requests: {each.command or each.note or '–'}"
+            facts.append((f"Workload {name}", text))
         return {
             "Source": Table(["Of", "What"], [[Cell(name), Cell(text)] for name, text in facts if text]),
             "Logs": self._log_table(),
@@ -148,7 +141,5 @@ class RecordedLogs(Origin):
         for reference, workload in self._of_run.values():
             for block in self._logs.rounds(reference, workload):
                 found |= dict.fromkeys((block.tool, metric, text) for metric, text in block.definitions.items())
-        return Table(
-            ["Metric", "Tool", "What it means there"],
-            [[Cell(metric), Cell(tool), Cell(text)] for tool, metric, text in found],
-        )
+        rows = [[Cell(metric), Cell(tool), Cell(text)] for tool, metric, text in found]
+        return Table(["Metric", "Tool", "What it means there"], rows)

@@ -88,14 +88,9 @@ def accelerators_text(study: StudySummary, table: pd.DataFrame) -> str:
     if set(counts.values()) == {node} == {1}:
         return "A node has one accelerator: figures per accelerator and per node equal those of the deployment."
     winner = counts.get("winner", counts["baseline"])
-    used = (
-        f"The baseline used {counts['baseline']} of a node's {node} accelerators, the optimized configuration {winner}."
-    )
+    used = f"The baseline used {counts['baseline']} of a node's {node} accelerators, the optimized one {winner}."
     if METRICS.get(study.objective.metric).is_rate and any(node // count > 1 for count in counts.values()):
-        used += (
-            " Figures per node are extrapolated: one deployment × the number that fits on a node. Nothing that large "
-            "was run."
-        )
+        used += " Figures per node are extrapolated: one deployment × as many as fit. Nothing that large was run."
     return used
 
 
@@ -125,10 +120,8 @@ def _change(row: Row) -> Cell:
 
 def _other_basis(row: Row, label: str) -> Cell:
     values = f"{figure(row['baseline_value'])} → {figure(row['value'])} {label[:1].lower()}{label[1:]}"
-    extrapolated = (
-        f", extrapolated (×{NO_BREAK}{row['factor']:g})" if row["extrapolated"] and row["factor"] != 1 else ""
-    )
-    cell = _change(row)
+    cell, is_scaled = _change(row), row["extrapolated"] and row["factor"] != 1
+    extrapolated = f", extrapolated (×{NO_BREAK}{row['factor']:g})" if is_scaled else ""
     return replace(cell, note=f"{cell.note}; {values}{extrapolated}")
 
 
@@ -151,9 +144,10 @@ def limits_by_side(
 ) -> dict[str, Counters]:
     """The counters of each side's first run on the workload that decides, from rows of schemas.DEVICE_SERIES."""
     rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == study.objective.on)]
-    means = _means(metrics)
+    means, sent = _means(metrics), study.protocol.max_concurrency if study.protocol else None
+    in_flight = study.loads.get(study.objective.on, {}).get("max_concurrency", sent)
     return {
-        row["candidate"]: counters_of(row["run_id"], series, means)
+        row["candidate"]: counters_of(row["run_id"], series, means, in_flight)
         for row in rows[rows["outcome"] == "ok"].to_dict("records")
     }
 
@@ -184,7 +178,7 @@ def sides_table(
         for name, workload, texts in found
         if any(texts)
     ]
-    return Table(["", *SIDES.values()], cells)
+    return Table(["Fact", *SIDES.values()], cells)
 
 
 def _means(metrics: pd.DataFrame) -> dict[Any, float]:

@@ -56,21 +56,9 @@ class OutputFile:
         """The models."""
         return [_MODELS[name] for name in self.models]
 
-    def matches(self, path: str) -> bool:
-        """Whether a path below `results/` is this file, or lies in this folder."""
-        pattern = re.sub(r"<[^>]+>", "[^/]+", re.escape(self.name))
-        pattern = re.sub(r"\\{(.+?),(.+?)\\}", r"(?:\1|\2)", pattern)
-        return re.fullmatch(pattern + (".*" if self.name.endswith("/") else ""), path) is not None
-
 
 FILES = tuple(OutputFile(**row) for row in read_yaml(Path(__file__).with_name("files.yaml")))
 """All of them, in the order of the page; a recorded study leaves in `recorded/` what a live one does in `studies/`."""
-
-
-def named(path: str) -> OutputFile | None:
-    """The entry of a path below `results/`; None for one that the page does not name."""
-    live = re.sub("^recorded/", "studies/", path)
-    return next((file for each in (path, live) for file in FILES if file.matches(each)), None)
 
 
 _READ = ("status.json", "recommended.json")

@@ -53,10 +53,8 @@ def _row(results: Path, search: str) -> list[Cell]:
         return [Cell(name, note=found), Cell(BROKEN, note=str(error)), nothing]
     report = folder / "report.html"
     link = str(report.relative_to(results)) if report.exists() else ""
-    answer, sign = (
-        answer_text(recommended, study.objective.on),
-        mark(recommended.validity, recommended.baseline_validity),
-    )
+    answer = answer_text(recommended, study.objective.on)
+    sign = mark(recommended.validity, recommended.baseline_validity)
     serves = f"{recommended.model} on {study.hardware.accelerator}, {recommended.engine} {recommended.engine_version}"
     return [
         Cell(study.title, note=found if link else f"{found}, no report yet", link=link),

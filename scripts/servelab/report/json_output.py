@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
 
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import JsonPart
@@ -70,18 +71,62 @@ class ProposeOutput(JsonPart):
     )
 
 
-OUTPUTS: Mapping[str, type[BaseModel] | str] = {
+class ReadOutput(JsonPart):
+    """`servelab read`: a result of a load client."""
+
+    tool: str
+    tool_version: str | None
+    file: str
+    first_line: int
+    last_line: int
+    figures: dict[str, dict[str, float | None]] = Field(description="Metric → statistic → value.")
+    definitions: dict[str, str] = Field(description="Metric → how the tool defines it otherwise.")
+    settings: dict[str, Any]
+    unknown: list[dict[str, Any]] = Field(description="Lines that no rule reads.")
+    warnings: list[str]
+    formulas: dict[str, dict[str, Any]] = Field(description="Metric → the formula behind it.")
+    place: dict[str, Any] = Field(description="The headings and the command above it.")
+
+
+class TuneOutput(JsonPart):
+    """`servelab tune`: a study that would be written."""
+
+    study: dict[str, Any]
+    effective_baseline: dict[str, Any]
+    candidates: list[dict[str, Any]] = Field(description="Each with `lever`, `reason`, `is_sure` and `effective`.")
+    left_out: dict[str, str] = Field(description="Lever → why it is not proposed.")
+    idle: dict[str, str] = Field(description="Settings of the command that do nothing.")
+    notes: list[str]
+    load: dict[str, Any]
+
+
+class ExplainOutput(JsonPart):
+    """`servelab explain`: why a server failed."""
+
+    kind: str
+    reason: str
+    message: str
+    lines: list[str]
+    remedy: str
+
+
+OUTPUTS: Mapping[str, type[BaseModel]] = {
     "check": CheckOutput,
     "plan": Forecast,
     "status": StatusOutput,
     "report": ReportOutput,
     "compare": CompareOutput,
-    "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with the headings and the command above it",
-    "tune": "`study`, `candidates` with reasons, `left_out`, `idle`, `notes`",
+    "read": ReadOutput,
+    "tune": TuneOutput,
     "propose": ProposeOutput,
-    "explain": "`kind`, `reason`, `message`, `lines`, `remedy`",
+    "explain": ExplainOutput,
 }
-"""Command → the type of its objects, or their keys."""
+"""Command → the type of its objects."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of every command's objects, each among `$defs` by the name of its type."""
+    return models_json_schema([(output, "serialization") for output in OUTPUTS.values()])[1]
 
 
 def print_line(output: BaseModel) -> None:
@@ -129,12 +174,7 @@ _EXITS = {
 
 def render_docs() -> str:
     """docs/reference/json.md."""
-    rows = "".join(f"| `{command}` | {_keys(output)} |\n" for command, output in OUTPUTS.items())
+    keys = {command: ", ".join(f"`{name}`" for name in output.model_fields) for command, output in OUTPUTS.items()}
+    rows = "".join(f"| `{command}` | {names} |\n" for command, names in keys.items())
     exits = "".join(f"| {code} | {meaning} |\n" for code, meaning in _EXITS.items())
     return render_markdown("json.md.j2", {"commands": rows, "exits": exits})
-
-
-def _keys(output: type[BaseModel] | str) -> str:
-    if isinstance(output, str):
-        return output
-    return ", ".join(f"`{name}`" for name in output.model_fields)

@@ -161,7 +161,8 @@ def render_html(template: str, content: dict[str, Any], runtime: str = "", **fun
     browser use that style and these scripts only, by their hashes, and fetch nothing.
     """
     environment = _environment()
-    own = {name: _source(environment, name) for name in ("report.css", "report.js", "charts.js")}
+    folder = Path(__file__).with_name("templates")
+    own = {name: (folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js", "charts.js")}
     scripts = [own["report.js"], *([runtime, own["charts.js"]] if runtime else [])]
     environment.globals["style"] = Markup(own["report.css"])  # noqa: S704 (our own file)
     environment.globals["style_hash"] = _policy_hash(own["report.css"])
@@ -169,11 +170,6 @@ def render_html(template: str, content: dict[str, Any], runtime: str = "", **fun
     environment.globals["script_hashes"] = [_policy_hash(script) for script in scripts]
     environment.globals.update(functions)
     return environment.get_template(template).render(content)
-
-
-def _source(environment: jinja2.Environment, file: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, file)[0]
 
 
 def _policy_hash(text: str) -> Markup:

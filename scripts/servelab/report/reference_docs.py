@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BeforeValidator
@@ -19,6 +19,7 @@ from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS, shown
 from servelab.machine.rates import MIB, PUBLISHED, TERA
 from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.files_page import render_docs as render_files
+from servelab.report.json_output import json_schema
 from servelab.report.json_output import render_docs as render_json
 from servelab.report.page import render_markdown
 from servelab.results.checks import render_docs as render_checks
@@ -41,9 +42,10 @@ from servelab.study.workload_loads import StudyWorkload
 def documents() -> dict[str, str]:
     """Text of every generated file by its path from the root of the project."""
     return {
-        "config/schema/study.schema.json": _json_schema(Study),
-        "config/schema/recorded.schema.json": _json_schema(RecordedStudy),
-        "config/schema/site.schema.json": _json_schema(Site),
+        "config/schema/study.schema.json": _json_schema(Study.model_json_schema()),
+        "config/schema/recorded.schema.json": _json_schema(RecordedStudy.model_json_schema()),
+        "config/schema/site.schema.json": _json_schema(Site.model_json_schema()),
+        "config/schema/output.schema.json": _json_schema(json_schema()),
         "docs/reference/keys.md": _keys(),
         "docs/reference/metrics.md": render_metrics() + _rates(),
         "docs/reference/checks.md": render_checks(),
@@ -53,8 +55,8 @@ def documents() -> dict[str, str]:
     }
 
 
-def _json_schema(model: type[Strict]) -> str:
-    return json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+def _json_schema(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def _rates() -> str:

@@ -61,10 +61,8 @@ def _changes(study: StudySummary, history: pd.DataFrame) -> Table:
                 verdict,
             ]
         )
-    return Table(
-        ["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"],
-        rows,
-    )
+    columns = ["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"]
+    return Table(columns, rows)
 
 
 def _note(row: Mapping[Any, Any]) -> str:

@@ -73,6 +73,7 @@ DRAWN = (
     ("psutil", "own_cpu_percent"),
     ("psutil", "server_rss_bytes"),
     ("server", "kv_cache_usage_fraction"),
+    ("server", "requests_running"),
     ("server", "requests_waiting"),
     ("server", "preemptions_total"),
 )

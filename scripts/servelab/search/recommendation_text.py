@@ -48,7 +48,7 @@ def _gained(recommended: Recommended, row: Improvement) -> str:
     """`229 → 383 total tokens/s (+67.2 %, sure between +17.0 and +140 %)`."""
     if row.change_percent is None:
         return f"not comparable on {row.title}, {row.failed or 'a run failed'}"
-    label = _SUSTAINED.get(row.metric) or metric_label(row.metric, row.basis)
+    label = metric_label(row.metric, row.basis)
     unit = label[:1].lower() + label[1:] if label[1:2].islower() else label
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
     places = PLACES_MARK if row.unequal_places else ""
@@ -59,9 +59,6 @@ def _gained(recommended: Recommended, row: Improvement) -> str:
     extrapolated = " (extrapolated)" if row.extrapolated else ""
     values = f"{figure(row.baseline_value)} → {figure(row.value)} {unit}{extrapolated}"
     return f"{values} ({change}, {sure})"
-
-
-_SUSTAINED = {"capacity_per_s": "requests/s sustained", "capacity_in_flight": "requests in flight sustained"}
 
 
 def _between(low: float, high: float) -> str:

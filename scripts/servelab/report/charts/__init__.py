@@ -131,14 +131,13 @@ def is_extrapolated(row: Mapping[Any, Any]) -> bool:
 
 
 def kind_channels(
-    kinds: Mapping[str, tuple[str, str]], shown: Iterable[str], column: str = "kind", columns: int | None = None
+    kinds: Mapping[str, tuple[str, str]], shown: Iterable[str], column: str = "kind"
 ) -> tuple[alt.Color, alt.Shape]:
-    """Colour and shape of the names in a column, of these `shown`; `columns` are those of the legend."""
+    """Colour and shape of the names in a column, of these `shown`."""
     kinds = {name: kinds[name] for name in kinds if name in set(shown)}
-    legend = alt.Legend(columns=columns) if columns else alt.Undefined
     colours, shapes = ([kind[at] for kind in kinds.values()] for at in (0, 1))
-    colour = alt.Color(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=colours), legend=legend)
-    return colour, alt.Shape(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=shapes), legend=legend)
+    colour = alt.Color(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=colours))
+    return colour, alt.Shape(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=shapes))
 
 
 def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: bool = False) -> AnyChart:

@@ -8,14 +8,14 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.yaml_file import figure, mark
-from servelab.report.charts import BLUE, GREY, INK, VERMILLION, AnyChart, chart, finish, kind_channels
+from servelab.report.charts import BLUE, GREY, INK, SKY, AnyChart, chart, finish, kind_channels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
 KINDS = {
-    "Baseline": (VERMILLION, "square"),
+    "Baseline": (GREY, "square"),
     "Winner": (BLUE, "diamond"),
-    "Other": (GREY, "circle"),
+    "Other": (SKY, "circle"),
 }
 """Colour and shape of a configuration's points."""
 SHOWN = {
@@ -70,7 +70,8 @@ def _curves(frame: pd.DataFrame) -> AnyChart | None:
             )
             y = alt.Y("y:Q", title=title, scale=alt.Scale(padding=8))
             layers = _layers(drawn.assign(label=drawn["mark"]), x, y, f"points{len(panels)}")
-            panels.append(_sized(alt.layer(layers, *_limit_lines(limits, title)) if limits else layers))
+            whole = alt.layer(layers, *_limit_lines(limits, title)) if limits else layers
+            panels.append(whole.properties(width=WIDTH, height=HEIGHT))
     return finish(alt.vconcat(*panels, spacing=16), rows["validity"]) if panels else None
 
 
@@ -93,7 +94,8 @@ def _users(frame: pd.DataFrame) -> AnyChart | None:
     for curve, of_curve in rows.groupby("curve", sort=False):
         x = alt.X("x:Q", title=f"{curve}: output tokens/s per user", scale=alt.Scale(zero=False, padding=12))
         y = alt.Y("y:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(padding=10))
-        panels.append(_sized(_layers(of_curve, x, y, f"points{len(panels)}")))
+        layers = _layers(of_curve, x, y, f"points{len(panels)}")
+        panels.append(layers.properties(width=WIDTH, height=HEIGHT))
     return finish(alt.vconcat(*panels, spacing=16), rows["validity"])
 
 
@@ -171,11 +173,6 @@ def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart
             )
         ),
     )
-
-
-def _sized(layers: alt.LayerChart | alt.FacetChart) -> AnyChart:
-    sized: AnyChart = layers.properties(width=WIDTH, height=HEIGHT)
-    return sized
 
 
 def _limit_lines(limits: Mapping[str, float], title: str) -> list[alt.Chart]:

@@ -26,7 +26,7 @@ from servelab.results.compare_with_baseline import paired_labels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-_KINDS = {"Baseline": (GREY, "circle"), "Optimized": (BLUE, "diamond"), "Promised": (BLUE, "diamond")}
+_KINDS = {"Baseline": (GREY, "square"), "Optimized": (BLUE, "diamond"), "Promised": (BLUE, "diamond")}
 _FILLS = (GREY, BLUE, "transparent")
 _SIDES = list(_KINDS)
 
@@ -49,7 +49,7 @@ def proof_rows(
             promised = promised_percent if workload == study.objective.on else None
             of_workload = _workload_rows(by_side["baseline"], by_side["winner"], change_of[workload], promised)
             found += [row | {"title": title} for row in of_workload]
-    return pd.DataFrame(found, columns=COLUMNS)
+    return pd.DataFrame(found)
 
 
 def _workload_rows(
@@ -75,7 +75,7 @@ def _workload_rows(
     )
 
 
-@chart("proof", "proof", "answer", "Each pair from baseline to optimized; the bar is the mean's 95 % interval.")
+@chart("proof", "proof", "answer", "From baseline to optimized, pair by pair; a bar is the mean's 95 % interval.")
 def _proof(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each workload; None if baseline and winner were compared on none."""
     if frame.empty:
@@ -92,22 +92,14 @@ def _proof(frame: pd.DataFrame) -> AnyChart | None:
 def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChart:
     first = lines.iloc[0]
     lines = lines.astype(dict.fromkeys(("baseline", "value", "low", "high", "promised"), float)).assign(row=lines.index)
-    signs = (
-        mark(first["baseline_validity"]),
-        mark(first["validity"]),
-        mark(first["baseline_validity"], first["validity"]),
-    )
+    levels = first["baseline_validity"], first["validity"]
+    signs = mark(levels[0]), mark(levels[1]), mark(*levels)
     lines["text"] = [
         f"{figure(before)}{signs[0]} → {figure(after)}{signs[1]} · {percent(change)}{signs[2]}"
         for before, after, change in zip(lines["baseline"], lines["value"], lines["change_percent"], strict=True)
     ]
-    values = dict(zip(_SIDES, ("baseline", "value", "promised"), strict=True))
-    points = pd.concat(
-        [
-            lines[["row", "label", column]].rename(columns={column: "at"}).assign(side=side)
-            for side, column in values.items()
-        ]
-    ).dropna(subset=["at"])
+    by_side = lines.rename(columns=dict(zip(("baseline", "value", "promised"), _SIDES, strict=True)))
+    points = by_side.melt(["row", "label"], _SIDES, "side", "at").dropna(subset=["at"])
     points["name"] = [f"{row['label']}: {row['side']} {figure(row['at'])}" for row in points.to_dict("records")]
     title = axis_title(first["metric"], first["basis"]) if has_title else None
     x = alt.X("at:Q", title=title, scale=alt.Scale(zero=False, padding=10))
@@ -126,9 +118,3 @@ def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChar
         side_text(base, y, "text"),
     )
     return layers.properties(width=PLOT_WIDTH, height=alt.Step(22), title=str(first["title"]))
-
-
-COLUMNS = (
-    *("workload", "title", "label", "metric", "basis", "baseline", "value"),
-    *("change_percent", "low", "high", "promised", "validity", "baseline_validity"),
-)

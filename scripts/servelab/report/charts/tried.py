@@ -33,7 +33,7 @@ ROLES = {"Baseline": (GREY, "square"), "Kept after its stage": (BLUE, "diamond")
 
 @chart("tried", "search", "tried", "The best first; lines are 95 % intervals.")
 def _tried(frame: pd.DataFrame) -> AnyChart | None:
-    """A row for each candidate and workload, once; candidates without figures are the last.
+    """A row for each candidate and workload, once; candidates without a valid figure are the last.
 
     Of more than `MOST_ROWS` the best are drawn, and the axis title says so. None if nothing was tried.
     """
@@ -46,8 +46,10 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
         return None
     metric, per = str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0])
     ascending = not METRICS.get(metric).higher_is_better
-    ordered = frame.sort_values("objective_value", ascending=ascending, na_position="last", kind="stable")
+    frame = frame.assign(has_point=(frame["outcome"] == "ok") & (frame["validity"] != "invalid"))
+    ordered = frame.sort_values(["has_point", "objective_value"], ascending=[False, ascending], kind="stable")
     shown = ordered.head(MOST_ROWS).reset_index(drop=True)
+    shown["objective_ci95_low"] = shown["objective_ci95_low"].clip(lower=0)  # of two starts it may be below
     records = shown.to_dict("records")
     several = shown["workload"].nunique() > 1
     labels = [f"{each['candidate']} · {each['workload']}" if several else each["candidate"] for each in records]
@@ -61,8 +63,8 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     x, y = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=12)), rows(labels)
     colour, shape = kind_channels(ROLES, shown["role"], "role")
     ends = ["objective_ci95_low", "objective_ci95_high"]
-    drawn = shown[["row", "role", "text", "name", "outcome", "objective_value", *ends]]
-    ok = drawn[drawn["outcome"] == "ok"]
+    drawn = shown[["row", "role", "text", "name", "has_point", "objective_value", *ends]]
+    ok = drawn[drawn["has_point"]]
     layers = alt.layer(
         alt.Chart(ok.dropna(subset=ends))
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
@@ -71,7 +73,7 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
         .mark_point(filled=True, size=90, opacity=1, aria=True)
         .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
         side_text(alt.Chart(ok), y, "text"),
-        alt.Chart(drawn[drawn["outcome"] != "ok"])
+        alt.Chart(drawn[~drawn["has_point"]])
         .mark_text(align="left", baseline="middle", color=VERMILLION, fontSize=12)
         .encode(x=alt.value(4), y=y, text="text:N"),
     )

@@ -25,7 +25,7 @@ from servelab.study.study import AFTER_SEARCH, LAST_STAGES
 FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2
 _NAMED = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*)/>')
-"""A mark with a description, as vl-convert writes it."""
+"""A mark with a description, as vl-convert writes it; as a title, browsers show it without a script."""
 
 
 def draw_charts(found: Mapping[str, Any], folder: Path) -> None:
@@ -88,7 +88,8 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
         if built is None:
             return
         spec = built.to_dict()
-    svg = with_titles(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))
+    drawn = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    svg = _NAMED.sub(r"<path\2><title>\1</title></path>", drawn)
     contents: dict[FileFormat, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),
@@ -97,8 +98,3 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     for file_format, path in outputs.items():
         with replacing(path) as temporary:
             temporary.write_bytes(contents[file_format]())
-
-
-def with_titles(svg: str) -> str:
-    """The SVG with the description of each mark that has one as its title, which browsers show without a script."""
-    return _NAMED.sub(r"<path\2><title>\1</title></path>", svg)

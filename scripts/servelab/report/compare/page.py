@@ -48,12 +48,7 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
     if len(rest):
         sections.append(Section("Every other metric", _other_metrics(rest, links), folded=True))
     doubts = MARKS_KEY + ". " if mark(*table["validity_a"], *table["validity_b"]) else ""
-    return Page(
-        title=f"{a.name} and {b.name}",
-        lead=summary(comparison),
-        sections=sections,
-        remark=doubts + _REMARK,
-    )
+    return Page(f"{a.name} and {b.name}", summary(comparison), sections, doubts + _REMARK)
 
 
 def summary(comparison: StudyComparison) -> str:
@@ -82,7 +77,7 @@ def _studies(a: StudySide, b: StudySide, folder: Path) -> Table:
     titles = [Cell(side.study.title, note=side.name, link=to) for side, to in zip((a, b), reports, strict=True)]
     facts = [dict(_facts(side)) for side in (a, b)]
     return Table(
-        ["", "a", "b"],
+        ["Fact", "a", "b"],
         [[Cell("Study"), *titles], *([Cell(name), *(Cell(each[name]) for each in facts)] for name in facts[0])],
     )
 

@@ -276,14 +276,7 @@ def read_side(folder: Path, name: str) -> StudySide:
                     kept.labels, kept.is_recommended = run.labels, run.is_recommended
     except (LookupError, TypeError, ValueError) as error:
         raise ServelabError(f"{folder}: not results that can be compared: {type(error).__name__} {error}") from None
-    return StudySide(
-        name=name,
-        folder=folder,
-        is_recorded=is_recorded,
-        study=study,
-        command=recommended.command,
-        runs=list(found.values()),
-    )
+    return StudySide(name, folder, is_recorded, study, recommended.command, list(found.values()))
 
 
 def _stages(folder: Path, study: StudySummary) -> list[str]:
