@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _plain(block: Block, place: TextAbove) -> Any:
     formulas = {metric: formula._asdict() for metric, formula in block.formulas.items()}
-    unknown = [line._asdict() for line in block.unknown]
+    unknown = [{"line": line, "text": text} for line, text in block.unknown]
     made = {"figures": block.metrics(), "unknown": unknown, "formulas": formulas, "place": place._asdict()}
     return _without_secrets(asdict(block) | made)
 

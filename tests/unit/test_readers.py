@@ -106,7 +106,7 @@ def test_unknown_lines_are_kept_and_reported(tmp_path: Path) -> None:
         console("sglang-0.5.txt").replace("Concurrency:", "Zeal (zeal/s): 3.00\nConcurrency:"), encoding="utf-8"
     )
     (block,) = read_file(log)
-    assert [line.text for line in block.unknown] == ["Zeal (zeal/s): 3.00"]
+    assert [text for _, text in block.unknown] == ["Zeal (zeal/s): 3.00"]
     assert any("Zeal" in warning for warning in block.warnings)
     assert figures(block) == figures(read_file(SAMPLES / "sglang-0.5.txt")[0])
 

@@ -211,8 +211,8 @@ def _unread_lines(run: Run) -> Iterator[Row]:
     Such a line contradicts no figure, so it is `unproven`; the tables lack what it says.
     """
     for block in run.blocks:
-        for unknown in block.unknown:
-            place = {"published": unknown.text.strip(), "where": Path(block.file).name, "line": unknown.line}
+        for line, text in block.unknown:
+            place = {"published": text.strip(), "where": Path(block.file).name, "line": line}
             yield run.finding("Unread line of", "unproven", f"no reader of {block.tool} knows it", **place)
 
 

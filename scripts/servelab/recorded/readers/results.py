@@ -23,20 +23,13 @@ from servelab.recorded.readers.figures import (
     statistic_of,
 )
 from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
-from servelab.recorded.readers.pieces import SECTION, Entry, Piece
+from servelab.recorded.readers.pieces import SECTION, Entry, Line, Piece
 
 _SECTION_OR_ELISION = re.compile(rf"{SECTION.pattern}|[\[(<]?\s*(?:\.{{3,}}|…)\s*[\])>]?")
 _UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
 _NO_LIMIT = re.compile(r"-1(?:\.0+)?")
 _FAMILY = re.compile(r"(Std Dev|[^ _]+)[ _](\S.*)")
 _MOST_SETTING, _MOST_BRACKETS = 4096, 64
-
-
-class UnknownLine(NamedTuple):
-    """A line, key or row that the reader does not know."""
-
-    line: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,8 @@ class Block:
     """Metric → how the tool's definition differs from docs/reference/metrics.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The load that the tool reports: `max_concurrency`, `request_rate_per_s`, `backend`, …"""
-    unknown: tuple[UnknownLine, ...] = ()
+    unknown: tuple[Line, ...] = ()
+    """Lines, keys and rows that the reader does not know."""
     warnings: tuple[str, ...] = ()
     formulas: Mapping[str, Formula] = field(default_factory=dict)
     """Metric → the formula behind the figure."""
@@ -202,10 +196,10 @@ class Reader(BaseModel, frozen=True, extra="allow"):
 
     def _add_entries(
         self, run: ToolRun, found: Figures, settings: dict[str, Any]
-    ) -> tuple[list[str | None], list[UnknownLine]]:
+    ) -> tuple[list[str | None], list[Line]]:
         """Adds each figure and setting; returns the releases that its names imply, and the lines not known."""
         lines: dict[tuple[str, str | None], int] = {}
-        unknown: list[UnknownLine] = []
+        unknown: list[Line] = []
         releases: list[str | None] = []
         no_figure = _SECTION_OR_ELISION if self.may_be_abbreviated else SECTION
         for name, value, line, statistic, raw in run.entries:
@@ -217,14 +211,14 @@ class Reader(BaseModel, frozen=True, extra="allow"):
                 lines[name, statistic] = line
                 releases.append(figure[0].releases if figure else self.releases.get(name))
             if name in self.unnamed:
-                unknown.append(UnknownLine(line, raw or name))
+                unknown.append((line, raw or name))
                 found.warnings.append(f"line {line}: `{name}` is not read: {self.unnamed[name]}")
             elif figure:
                 found.add(name, value, line, *figure)
             elif name in self.settings:
                 settings[self.settings[name]] = _setting(found.piece, name, value, line)
             elif name not in self.ignored and not no_figure.fullmatch(raw):
-                unknown.append(UnknownLine(line, raw))
+                unknown.append((line, raw))
         return releases, unknown
 
     def _missing(self, found: Mapping[Key, PrintedFigure]) -> Iterator[str]:
@@ -250,13 +244,9 @@ def _setting(piece: Piece, name: str, value: Any, line: int) -> Any:
 
 def _plain(value: Any) -> Any:
     """A setting as JSON can hold it, or the start of its text: a hostile one is no number, large, or deeply nested."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    is_small = len(text) <= _MOST_SETTING and sum(map(text.count, "[{")) <= _MOST_BRACKETS and "NaN" not in text
-    return value if is_small and "Infinity" not in text else text[:_MOST_SETTING]
+    is_small = len(text) <= _MOST_SETTING and sum(map(text.count, "[{")) <= _MOST_BRACKETS
+    return value if is_small and not re.search("NaN|Infinity", text) else text[:_MOST_SETTING]
 
 
 def _odd(figures: Iterable[PrintedFigure]) -> Iterator[str]:
