@@ -127,3 +127,6 @@ def test_a_job_has_the_title_of_what_it_measures_and_begins_when_slurm_has_it(mo
     assert console.job_begins(EVENT | {"log": [], "resources": {"accelerators": 1}}) == []
     (line,) = console.said("Job 7 has been submitted with SLURM jobid 12 (log: x).")
     assert line.endswith("queued as Slurm job 12: measure tiny, engine: old, 0ab")
+    console.job_begins(EVENT | {"log": [], "resources": {"accelerators": 1, "slurm_extra": "--exclude=n1,n2 --nice"}})
+    (line,) = console.said("Job 7 has been submitted with SLURM jobid 13 (log: x).")
+    assert line.endswith("queued as Slurm job 13: measure tiny, engine: old, 0ab, not on n1,n2")

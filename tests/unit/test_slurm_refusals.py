@@ -158,5 +158,8 @@ def test_a_lost_job_is_tried_again_as_its_cause_asks(state, in_log, refuses, cha
     retries = Retries(tmp_path)
     assert retries.request("abc", 1, usual) == usual
     assert retries.request("abc", 2, usual) == usual | changed == retries.known("abc", 2)
+    third = retries.request("abc", 3, usual)
     if changed.get("mem_mb"):
-        assert retries.request("abc", 3, usual)["mem_mb"] == 120
+        assert third["mem_mb"] == 120
+    if changed.get("slurm_extra"):  # of several `--exclude` Slurm takes the last
+        assert third["slurm_extra"] == "--nice=1 --exclude=n1,n1"

@@ -15,13 +15,14 @@ from typing import Any
 
 import yaml
 
-_WIDEST = 120
-"""Characters of a log line that are shown."""
+_WIDEST, _WIDEST_ERROR = 120, 400
+"""Characters of a log line that are shown, and of one with an error and its remedy."""
 _TAIL_BYTES = 16384
 """How much of a log is read for its last line."""
 
 _CHATTER: tuple[str, ...] = tuple(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()))
 """How Snakemake's lines begin that no user of Servelab acts on."""
+_EXCLUDED = re.compile(r"--exclude=(\S+)")
 _TOO_LATE = "the allocation ends in"
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")
 _SLURM_SAYS = (
@@ -94,9 +95,11 @@ class Console:
 
     def job_begins(self, event: Event) -> list[str]:
         """A line for a job that reserves accelerators, because it takes minutes, unless it is queued first."""
-        job = _Job(_name(event), event["log"], self._clock(), [_written_ns(file) for file in event["log"]])
-        self._jobs[event["jobid"]] = job
         resources = dict(event["resources"].items())
+        nodes = _EXCLUDED.findall(str(resources.get("slurm_extra", ""))) if event["jobid"] in self._jobs else []
+        not_on = "".join(f", not on {node}" for node in nodes)
+        written = [_written_ns(file) for file in event["log"]]
+        job = self._jobs[event["jobid"]] = _Job(_name(event) + not_on, event["log"], self._clock(), written)
         is_shown = resources.get("accelerators") and not self._is_dry_run
         return [f"{self._time()} begins: {job.name}"] if is_shown and all(rule.is_local() for rule in measuring) else []
 
@@ -178,14 +181,14 @@ def _duration(seconds: float) -> str:
 def _last_line(logs: Sequence[str], having: str = "") -> str:
     """The last line of the first log that has one, of those that begin with `having` if any does; on one line."""
     for log in logs:
-        lines = [line for line in map(_one_line, _text(log).splitlines()) if line]
+        lines = [line for line in _text(log).splitlines() if _one_line(line)]
         wanted = [line for line in lines if having and line.lower().startswith(having)]
         if found := (wanted or lines)[-1:]:
-            return found[0]
+            return _one_line(found[0], _WIDEST_ERROR if wanted else _WIDEST)
     return ""
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, widest: int = _WIDEST) -> str:
     printable = "".join(character if character.isprintable() else " " for character in text)
     line = " ".join(printable.split())
-    return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
+    return line if len(line) <= widest else line[: widest - 1] + "…"

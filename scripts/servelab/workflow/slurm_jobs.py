@@ -95,7 +95,9 @@ class Retries:
             if "mem_mb" in usual:
                 changed["mem_mb"] = int(same["mem_mb"]) + int(usual["mem_mb"])
         elif job.state in _OF_THE_NODE and job.node:
-            changed["slurm_extra"] = f"{same.get('slurm_extra', '')} --exclude={job.node}".strip()
+            extra = str(same.get("slurm_extra", ""))  # Slurm takes the last `--exclude` only
+            longer = re.sub(r"--exclude=\S+", rf"\g<0>,{job.node}", extra)
+            changed["slurm_extra"] = longer if longer != extra else f"{extra} --exclude={job.node}".strip()
         return same if changed == same or refusal(changed) else changed
 
     def _last_job(self, run: str) -> QueuedJob | None:

@@ -29,6 +29,7 @@ _SECTION_OR_ELISION = re.compile(rf"{SECTION.pattern}|[\[(<]?\s*(?:\.{{3,}}|…)
 _UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
 _NO_LIMIT = re.compile(r"-1(?:\.0+)?")
 _FAMILY = re.compile(r"(Std Dev|[^ _]+)[ _](\S.*)")
+_NO_JSON = re.compile(r"NaN|Infinity|^-?(inf|nan)$")
 _MOST_SETTING, _MOST_BRACKETS = 4096, 64
 
 
@@ -244,9 +245,9 @@ def _setting(piece: Piece, name: str, value: Any, line: int) -> Any:
 
 def _plain(value: Any) -> Any:
     """A setting as JSON can hold it, or the start of its text: a hostile one is no number, large, or deeply nested."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = str(value) if isinstance(value, str | float) else json.dumps(value, ensure_ascii=False)
     is_small = len(text) <= _MOST_SETTING and sum(map(text.count, "[{")) <= _MOST_BRACKETS
-    return value if is_small and not re.search("NaN|Infinity", text) else text[:_MOST_SETTING]
+    return value if is_small and not _NO_JSON.search(text) else text[:_MOST_SETTING]
 
 
 def _odd(figures: Iterable[PrintedFigure]) -> Iterator[str]:
