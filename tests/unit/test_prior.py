@@ -212,8 +212,13 @@ def test_a_model_that_nothing_knows_is_said_and_a_silent_source_changes_no_predi
         predictions_of(project, None)
 
 
-def test_predictions_are_part_of_an_archive(tmp_path):
-    for name in ("predicted.json", "study.json", "other.json"):
-        (tmp_path / "studies/a").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "studies/a" / name).write_text("{}")
-    assert [file.name for file in _own_files(tmp_path, "studies/a", [])] == ["predicted.json", "study.json"]
+def test_an_archive_has_predictions_and_no_file_of_an_earlier_workflow(tmp_path):
+    here = ("predicted.json", "study.json", "stages/first/plan.json", "stages/first/rounds.parquet")
+    for name in (*here, "other.json", "stages/first/timeline.parquet", "stages/gone/plan.json"):
+        file = tmp_path / "studies/a" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    found = [
+        file.relative_to(tmp_path / "studies/a").as_posix() for file in _own_files(tmp_path, "studies/a", ["first"])
+    ]
+    assert found == sorted(here)

@@ -29,6 +29,7 @@ from servelab.measure.run_folder import git, git_state
 from servelab.metrics.capacity import judge
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import by_round, read_arrow, record_array
+from servelab.results.parse import TABLES
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.project import Project, is_live, name_of
@@ -45,6 +46,7 @@ _OF_BOTH_KINDS = (
 )
 _OF_LIVE = ("history.parquet", "answers.parquet", "device_series.parquet")
 _OF_RECORDED = ("claims.parquet", "logs")
+_OF_STAGE = ("plan.json", "decision.json", *(f"{name}.parquet" for name in TABLES))
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,10 @@ def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) ->
 
 
 def _own_files(results: Path, search: str, stages: Iterable[str]) -> list[Path]:
-    """Files of a study's own folder, without those of stages that it no longer has."""
+    """Files of a study's own folder, without those of stages that it no longer has, or of an earlier workflow."""
     folder = results / search
-    names = (*made_of(search), "answers", "predicted.json", *(f"stages/{stage}" for stage in stages))
+    in_stages = (f"stages/{stage}/{name}" for stage in stages for name in _OF_STAGE)
+    names = (*made_of(search), "answers", "predicted.json", *in_stages)
     parts = [folder / name for name in names]
     files = [file for part in parts for file in ([part] if part.is_file() else files_below(part))]
     return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts))
