@@ -19,7 +19,7 @@ def nearest(name: str, names: list[str]) -> str:
     """The end of a message on a wrong name: the nearest valid name, if one is near, and all valid names."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean `{close[0]}`?" if close else "."
-    return f"{hint} Valid: {', '.join(sorted(names))}"
+    return f"{hint} Valid: {', '.join(sorted(names)) or 'none'}"
 
 
 T = TypeVar("T")
