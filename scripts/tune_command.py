@@ -122,7 +122,8 @@ def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) ->
         print(line)
     print(f"{len(begun.proposed.candidates)} candidates:")
     for lever, proposal in begun.proposed.candidates:
-        print(f"  {proposal.label:32} {explained(lever, proposal)}")
+        label = f"{proposal.on}: {proposal.label}" if proposal.on else proposal.label
+        print(f"  {label:32} {explained(lever, proposal)}")
     if is_explained:
         print("Not proposed:")
         for what, why in begun.proposed.left_out.items():

@@ -61,22 +61,17 @@ def test_the_kv_cache_is_within_a_tenth_of_what_a_start_printed(posted):
     shape, board = shape_of_config(posted["config"]), board_of(posted["board"])
     division = Division(Parallel(posted.get("tensor", 1)), has_switch=board.has_switch, **posted["division"])
     given = (shape, posted["stored_gib"] * GIB, board.memory_gib * GIB, division)
-    if room_gib := posted.get("room_gib"):
-        assert kv_room_bytes(*given) / GIB == pytest.approx(room_gib, rel=0.1)
-    else:
-        assert kv_tokens(*given, posted["context"]) == pytest.approx(posted["tokens"], rel=0.1)
+    found = kv_room_bytes(*given) / GIB if "room_gib" in posted else kv_tokens(*given, posted["context"])
+    assert found == pytest.approx(posted.get("room_gib") or posted["tokens"], rel=0.1)
 
 
 def test_what_a_start_takes_depends_on_release_and_board():
     """vLLM sorts all logits to draw tokens until 0.17, but in 0.11.0; from 0.21 on its share includes graphs."""
-    found = {}
+    engine, board, found = ENGINES.get("vllm"), board_of("NVIDIA H100 80GB HBM3"), {}
     for version in ("0.10.1", "0.11.0", "0.16.0", "0.17.1", "0.33.0"):
-        for name in ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 5090"):
-            board = board_of(name)
-            effective = ENGINES.get("vllm").effective(version, board, {}, {})
-            division = division_of(ENGINES.get("vllm"), version, board, effective, Parallel(2))
-            found[version] = (division.sorts, division.has_graphs)
-            assert division.has_switch == ("H100" in name)
+        division = division_of(engine, version, board, engine.effective(version, board, {}, {}), Parallel(2))
+        found[version] = (division.sorts, division.has_graphs)
+    assert division.has_switch and not board_of("NVIDIA GeForce RTX 5090").has_switch
     assert list(found.values()) == [(True, False), (False, False), (True, False), (False, False), (False, True)]
 
 

@@ -116,11 +116,10 @@ def test_a_model_behind_a_switch_and_flags_of_a_file_are_read(tmp_path):
 
 
 def test_values_and_short_flags_mean_what_the_engine_reads():
-    read = read_command(["vllm serve m/x --gpu-memory-utilization 0.70 --enable-chunked-prefill False"])
-    assert (read.options, read.arguments) == ({"memory_share": 0.7, "chunked_prefill": False}, {})
-    assert read_command(["vllm serve m/x --trust-remote-code=True"]).arguments == {"trust-remote-code": True}
-    read = read_command(['vllm serve m/x --speculative-config={"method":"mtp"}'])
-    assert read.arguments == {"speculative-config": '{"method":"mtp"}'}
+    flags = '--gpu-memory-utilization 0.70 --enable-chunked-prefill False --trust-remote-code=True -sc={"method":"mtp"}'
+    read = read_command([f"vllm serve m/x {flags}"])
+    assert read.options == {"memory_share": 0.7, "chunked_prefill": False}
+    assert read.arguments == {"trust-remote-code": True, "-sc": '{"method":"mtp"}'}
     read = read_command(["llama-server -m m -nkvo -mla 2 --temp 0.6 -s 7"])
     assert read.arguments == {"no-kv-offload": True, "-mla": 2}  # the last is of another program
     assert set(read.left_out) == {"--temp", "-s"}
@@ -200,7 +199,8 @@ def test_what_an_expert_would_try_is_proposed(case, capsys):
     for each in said["candidates"]:
         assert each["reason"]
         changes = each["effective"].items()
-        assert not changes or any(said["effective_baseline"].get(name) != value for name, value in changes), each
+        is_other = each["on"] not in (None, said["study"]["baseline"]["engine"])
+        assert is_other or not changes or any(said["effective_baseline"].get(name) != value for name, value in changes)
 
 
 def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
@@ -215,6 +215,15 @@ def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
     declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
     assert proposed == {lever.name for lever in LEVERS}
     assert declined == {lever.name for lever in LEVERS}
+
+
+def test_another_engine_begins_at_its_defaults_and_has_levers_of_its_own(capsys):
+    command = ("vllm", "serve", "deepseek-ai/DeepSeek-V3.2", "-tp", "8", "--gpu-memory-utilization", "0.85")
+    words = ("--hardware", "NVIDIA H200", "--per-node", "8", "--all-engines", "--most", "40")
+    found = {(each["on"], each["label"]): each for each in asked(capsys, *words, "--", *command)["candidates"]}
+    assert found[None, "sglang at its defaults"]["options"] == {"memory_share": None}
+    assert found["sglang", "attention DP8"]["arguments"] == {"attn-dp-size": 8}
+    assert found["tensorrt-llm", "chunked prefill"]["effective"] == {"chunked_prefill": True}
 
 
 def test_settings_that_do_nothing_are_named(capsys):
@@ -282,6 +291,7 @@ def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):
     assert study.protocol.startup_timeout_s == 1800  # as the closest study
     assert "p99" in str(study.objective.constraints)
     assert file.read_text().count("published: ") >= 5
+    assert [each.when for each in study.stages if each.name == "chunks-tensorrt-llm"] == [{"engine": "tensorrt-llm"}]
     assert "reasoning-parser does nothing here" in file.read_text()
     assert "written and checked" in said and "gets tokens-2000x200" in said
 

@@ -41,9 +41,8 @@ Rule = Callable[[PlannedStart], str | None]
 
 def _steps_hold_a_prompt(launch: PlannedStart) -> str | None:
     tokens = launch.number("max_num_batched_tokens")
-    if launch.settings.get("chunked_prefill") is not False or not tokens or not launch.context:
-        return None
-    if tokens >= launch.context:
+    is_chunked = launch.settings.get("chunked_prefill") is not False
+    if is_chunked or not tokens or not launch.context or tokens >= launch.context:
         return None
     return (
         f"max_num_batched_tokens {tokens:,} is below the context of {launch.context:,} tokens without chunked prefill"

@@ -94,6 +94,7 @@ class Begun:
                 **candidate(proposal, self.variants),
                 "weights": proposal.model,
                 "lever": lever.name,
+                "on": proposal.on,
                 "reason": explained(lever, proposal),
                 "is_sure": proposal.is_sure,
                 "effective": {name: pair[1] for name, pair in effective_differences(self.now, proposal).items()},
@@ -127,12 +128,10 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     names = [each for each in entries if each != command.engine] if asked.all_engines else asked.engines
     if unknown := [each for each in names if each not in entries]:
         raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
-    model_keys = {"id": command.model, "revision": asked.revision or command.revision}
-    if ask_model:
-        model_keys = ask_model(command.model, asked.revision or command.revision)
+    revision = asked.revision or command.revision
+    model_keys = (ask_model or (lambda name, at: {"id": name, "revision": at}))(command.model, revision)
     example = closest_study(root, device, [command.engine])
-    workload, added = _workload(asked, root, example.objective.on)
-    shape = _shape(workload, added, root)
+    workload, shape, added = _workload(asked, root, example.objective.on)
     users = asked.users or example.protocol.max_concurrency or _USERS
     engine = ENGINES.get(command.engine)
     now = Situation(
@@ -145,7 +144,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         per_node=asked.hardware.per_node,
         accelerators=engine.parallel(command.options, command.arguments, 1).accelerators,
         load=_load(users, asked, shape),
-        other_engines=names,
+        other_engines={name: str(entries[name]["version"]) for name in names},
     )
     changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
     if changed:
@@ -216,11 +215,7 @@ def _protocol(
         load["arrivals"] = "replay"
     if asked.rate:
         load["request_rate"] = asked.rate
-    usual = ProtocolSpec()
-    limits = {
-        "startup_timeout_s": max(example.startup_timeout_s, usual.startup_timeout_s),
-        "round_timeout_s": max(example.round_timeout_s, usual.round_timeout_s),
-    }
+    usual, needed = ProtocolSpec(), {"startup_timeout_s": 0.0, "round_timeout_s": 0.0}
     if now.model.weights_gib:
         hardware = asked.hardware
         planned = PlannedLoad(
@@ -233,9 +228,11 @@ def _protocol(
             max_concurrency=now.load.users,
             parameters=parameters,
         )
-        start, load_s = start_s(planned), served_s(planned)[1]
-        limits["startup_timeout_s"] = max(limits["startup_timeout_s"], round(_SLOWER * start, -2))
-        limits["round_timeout_s"] = max(limits["round_timeout_s"], round(_SLOWER * load_s, -2))
+        needed = {"startup_timeout_s": start_s(planned), "round_timeout_s": served_s(planned)[1]}
+    limits = {
+        name: max(getattr(example, name), getattr(usual, name), round(_SLOWER * seconds, -2))
+        for name, seconds in needed.items()
+    }
     kept = example.model_dump(mode="json", exclude_defaults=True)
     return {**kept, **load, **limits}
 
@@ -333,27 +330,20 @@ def _variants(proposed: Proposed, keys: dict[str, Any], ask_model: AskModel | No
     return variants
 
 
-def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The workload that decides, and new entries of the configuration for it, by file."""
-    if asked.trace:
-        added = of_trace(asked.trace)
-        return next(iter(added[WORKLOADS])), added
+def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, Mapping[str, Any], dict[str, dict[str, Any]]]:
+    """The workload that decides, its keys, and new entries of the configuration for it, by file."""
     if (asked.prompt_tokens is None) != (asked.answer_tokens is None):
         raise ConfigError("--prompt and --answer: give both, in tokens")
-    if asked.prompt_tokens is None or asked.answer_tokens is None:
-        return asked.workload or usual, {}
-    entries = of_lengths(asked.prompt_tokens, asked.answer_tokens, asked.users or _USERS)
-    name = next(iter(entries))
-    known = name in read_yaml(own_or_shipped(root, WORKLOADS))
-    return name, {} if known else {WORKLOADS: entries}
-
-
-def _shape(workload: str, added: Mapping[str, dict[str, Any]], root: Path) -> Mapping[str, Any]:
-    known = read_yaml(own_or_shipped(root, WORKLOADS)) | added.get(WORKLOADS, {})
-    if workload not in known:
-        raise ConfigError(f"--workload {workload}: not in {WORKLOADS}{nearest(workload, list(known))}")
-    found: Mapping[str, Any] = known[workload]
-    return found
+    added, known = {}, read_yaml(own_or_shipped(root, WORKLOADS))
+    if asked.trace:
+        added = of_trace(asked.trace)
+    elif asked.prompt_tokens is not None and asked.answer_tokens is not None:
+        added = {WORKLOADS: of_lengths(asked.prompt_tokens, asked.answer_tokens, asked.users or _USERS)}
+    name = next(iter(added.get(WORKLOADS, ())), asked.workload or usual)
+    shape = (added.get(WORKLOADS) or known).get(name)
+    if shape is None:
+        raise ConfigError(f"--workload {name}: not in {WORKLOADS}{nearest(name, list(known))}")
+    return name, shape, added if asked.trace or name not in known else {}
 
 
 def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> ExpectedLoad:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from servelab.core.errors import ConfigError
@@ -26,23 +26,27 @@ class Proposed:
 
 
 def propose(now: Situation, most: int) -> Proposed:
-    """At most so many candidates: the sure ones of all levers first. One that changes nothing is left out."""
+    """At most so many candidates, the sure ones first; what a lever does not propose for all engines is for one."""
     found = Proposed()
     wanted: list[tuple[Lever, Proposal]] = []
-    seen = {_key(now, Proposal("", "", "")): "the command"}
+    sides = [now, *map(now.on, now.other_engines)]
+    seen = {_key(side, Proposal("", "", "")): "the command" for side in sides}
     for lever in sorted(LEVERS, key=lambda each: each.rank):
-        answer = lever.propose(now)
-        if isinstance(answer, str):
-            found.left_out[lever.title] = answer
-            continue
-        for proposal in answer:
-            if why := refused(now, proposal):
-                found.left_out[proposal.label] = why
-            elif same := seen.get(key := _key(now, proposal)):
-                found.left_out[proposal.label] = f"{same} does the same"
+        answers = [lever.propose(side) for side in sides]
+        made = [[] if isinstance(answer, str) else answer for answer in answers]
+        if not any(made):
+            found.left_out[lever.title] = str(answers[0])
+        is_common = lever.name == "engine" or all(answer == made[0] for answer in made)
+        asked = zip([now] if is_common else sides, made, strict=False)
+        for side, proposal in ((side, each) for side, answer in asked for each in answer):
+            own = proposal if is_common else replace(proposal, on=side.engine.name)
+            if why := refused(side, own):
+                found.left_out[own.label] = why
+            elif same := seen.get(key := _key(side, own)):
+                found.left_out[own.label] = f"{same} does the same"
             else:
-                seen[key] = proposal.label
-                wanted.append((lever, proposal))
+                seen[key] = own.label
+                wanted.append((lever, own))
     ranked = sorted(wanted, key=lambda pair: (not pair[1].is_sure, pair[0].rank))
     found.candidates.extend(pair for pair in wanted if pair in ranked[:most])
     found.left_out.update({p.label: f"beyond the {most} candidates that were asked for" for _, p in ranked[most:]})
@@ -65,7 +69,7 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
 def _key(now: Situation, proposal: Proposal) -> str:
     """Equal for candidates with one effective configuration."""
     settings = now.effective_with(proposal.options, proposal.arguments)
-    return repr((proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
+    return repr((now.engine.name, proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
 
 
 def idle_settings(now: Situation) -> dict[str, str]:
@@ -89,6 +93,7 @@ def effective_differences(now: Situation, proposal: Proposal) -> Mapping[str, tu
     """Setting → (as the command has it, as the candidate has it), as far as it is known."""
     if proposal.engine:
         return {}
-    before, after = now.effective, now.effective_with(proposal.options, proposal.arguments)
+    side = now.on(proposal.on)
+    before, after = side.effective, side.effective_with(proposal.options, proposal.arguments)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {name: (before.get(name), after.get(name)) for name in names}

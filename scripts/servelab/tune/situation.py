@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from servelab.assets.known_models import BITS, known_bytes, known_entry
 from servelab.assets.model_work import ModelFacts
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
-from servelab.engines.adapters import Engine
+from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.memory import UNKNOWN, Division, division_of, kv_room_bytes, kv_tokens
-from servelab.engines.options import Parallel
+from servelab.engines.options import PARALLEL_OPTIONS, Parallel
 
 _FP8_OWNERS = ("Qwen", "zai-org")
 """Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used."""
@@ -68,17 +68,15 @@ def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     facts = facts or ModelFacts()
     entry, number_format = known_entry(model)
     size = facts.weights_bytes or known_bytes(model)
-    weights = size / GIB if size else None
     others = {kind: entry[kind] for kind in BITS if entry.get(kind, model) != model and kind != number_format}
     if number_format == "bf16" and model.partition("/")[0] in _FP8_OWNERS:
         others["fp8"] = f"{model}-FP8"
-    context = facts.shape.max_positions if facts.shape else None
     return KnownModel(
         id=model,
         arch=entry.get("arch"),
         format=number_format,
-        weights_gib=weights,
-        context=context or entry.get("context"),
+        weights_gib=size / GIB if size else None,
+        context=(facts.shape and facts.shape.max_positions) or entry.get("context"),
         others=others,
         draft=entry.get("draft", {}),
         is_multimodal="multimodal" in entry.get("tasks", ()),
@@ -100,8 +98,22 @@ class Situation:
     accelerators: int
     """Of one server, as the command has it."""
     load: ExpectedLoad
-    other_engines: Sequence[str] = ()
-    """Names in the study."""
+    other_engines: Mapping[str, str] = field(default_factory=dict)
+    """Name → release."""
+
+    def on(self, engine: str | None) -> Situation:
+        """The same if another engine serves at its defaults: of the command its layout and context stay."""
+        if engine is None or engine not in self.other_engines:
+            return self
+        options = {name: value for name, value in self.options.items() if name in (*PARALLEL_OPTIONS, "context_length")}
+        return replace(
+            self,
+            engine=ENGINES.get(engine),
+            version=self.other_engines[engine],
+            options=options,
+            arguments={},
+            other_engines={},
+        )
 
     @cached_property
     def effective(self) -> dict[str, ArgumentValue]:

@@ -29,11 +29,11 @@ def study_text(head: Mapping[str, Any], proposed: Proposed, variants: Mapping[st
     lines += [f"# {line}".rstrip() for note in notes for line in textwrap.wrap(note, _WIDTH - 2)]
     lines.append(yaml.safe_dump(dict(head), sort_keys=False, allow_unicode=True, width=_WIDTH).rstrip())
     lines.append("stages:")
-    for lever, group in groupby(proposed.candidates, key=lambda pair: pair[0]):
+    for (lever, on), group in groupby(proposed.candidates, key=lambda pair: (pair[0], pair[1].on)):
         proposals = [proposal for _, proposal in group]
-        lines += [f"  - name: {lever.name}", f"    title: {lever.title}"]
-        if len(head["engines"]) > 1 and any(proposal.arguments for proposal in proposals):
-            lines.append(f"    when: {{engine: {head['baseline']['engine']}}}")  # arguments are an engine's own
+        other = f"-{on}" if on not in (None, head["baseline"]["engine"]) else ""
+        lines += [f"  - name: {lever.name}{other}", f"    title: {lever.title}"]
+        lines += [f"    when: {{engine: {on}}}"] * (on is not None and len(head["engines"]) > 1)
         lines.append("    candidates:")
         for proposal in proposals:
             lines += [f"      # {line}" for line in textwrap.wrap(explained(lever, proposal), _WIDTH - 8)]

@@ -165,13 +165,9 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
     model, given = _model_and_flags(engine, [_expanded(word, variables) for word in words])
     revision = given.pop("--revision", None)
     options = _options(engine, given)
-    left_out: dict[str, str] = {}
-    for flag in list(given):
-        if why := engine.refused_arguments(options, {flag: given[flag]}).get(flag):
-            left_out[flag] = _reason(why)
-            del given[flag]
-    for variable, why in engine.refused_variables(options, variables).items():
-        left_out[variable] = _reason(why)
+    refused = [each for flag in given for each in engine.refused_arguments(options, {flag: given[flag]}).items()]
+    refused += engine.refused_variables(options, variables).items()
+    left_out = {name: why.removeprefix("may not be set: ").removesuffix("; remove it") for name, why in refused}
     variables = {each: _expanded(value, variables) for each, value in variables.items()}
     left_out |= {
         each: "the command does not give its value" for each, value in variables.items() if _USED.search(value)
@@ -239,10 +235,6 @@ def _of_file(file: Path) -> list[str]:
     flags = read_yaml(file)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in flags.items()}
     return [f"--{name}={text}" if text != "true" else f"--{name}" for name, text in texts.items() if text != "false"]
-
-
-def _reason(why: str) -> str:
-    return why.removeprefix("may not be set: ").removesuffix("; remove it")
 
 
 def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
@@ -315,15 +307,11 @@ def _candidates(
     kind = OPTIONS[option].kind
     if kind is bool:
         return [True, False]
-    try:
-        probe = engine.option_flags[option](kind(1), {})
-    except ConfigError:
-        return []
-    flag = typed.get(engine.names.of(probe[0])) if probe else None
-    value = given[flag] if flag else None
-    if value is None or isinstance(value, bool):
-        return []
     with suppress(ValueError, ConfigError):
+        probe = engine.option_flags[option](kind(1), {})
+        value = given.get(typed.get(engine.names.of(probe[0]), ""), True) if probe else True
+        if value is None or isinstance(value, bool):
+            return []
         found = json.loads(str(value)) if kind is int and type(value) is not int else kind(value)
         check_option_names({option: found})
         return [found]

@@ -25,11 +25,8 @@ def _contexts(place: Place) -> Iterator[Finding]:
         shape = place.facts(known.planned.runs[0].spec.model).shape
         certain = set(study.workloads) if known.meets_all_workloads else {study.objective.on}
         asked = asked_tokens(place, known)
-        most = own_positions(
-            known.configuration.arguments,
-            known.configuration.environment_variables,
-            shape.max_positions if shape else None,
-        )
+        own, given = shape.max_positions if shape else None, known.configuration
+        most = own_positions(given.arguments, given.environment_variables, own)
         yield judge_context(known.name, asked, most, requests, certain)
 
 

@@ -30,6 +30,8 @@ class Proposal:
     options: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
     accelerators: int | None = None
+    on: str | None = None
+    """Engine that it is for; None for all of the study."""
     is_sure: bool = False
     """Whether several public measurements or the engine's source agree that it is worth a try."""
 

@@ -14,8 +14,10 @@ def other_engines(now: Situation) -> Sequence[Proposal] | str:
     if not now.other_engines:
         return "no other engine was asked for (--engines, --all-engines)"
     reason = "14 of 25 published tunings were won by another engine than the first"
+    kept = now.on(next(iter(now.other_engines))).options
+    undone = dict.fromkeys(name for name in now.options if name not in kept)
     return [
-        Proposal(f"{name} at its defaults", reason, "×0.4 to ×1.9", engine=name, is_sure=True)
+        Proposal(f"{name} at its defaults", reason, "×0.4 to ×1.9", engine=name, options=undone, is_sure=True)
         for name in now.other_engines
     ]
 

@@ -61,7 +61,10 @@ def share(now: Situation) -> Sequence[Proposal] | str:
         return f"the KV cache holds about {tokens:,} tokens, twice what the load needs"
     saw = f"{known} by default" if known else "the engine's own formula is careful"
     reason = f"{saw}; more KV cache for {now.users_each} requests in flight"
-    return [Proposal(f"memory share {value}", reason, "0 to +134 %", options={"memory_share": value})]
+    label, gain = f"memory share {value}", "0 to +134 %"
+    if "memory_share" not in now.engine.options:
+        return [Proposal(label, reason, gain, arguments={"kv_cache_free_gpu_memory_fraction": value})]
+    return [Proposal(label, reason, gain, options={"memory_share": value})]
 
 
 @lever("kv-dtype", 7, "Numbers of the KV cache", "vLLM's blog, April 2026; GPUStack")
