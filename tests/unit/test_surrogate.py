@@ -109,7 +109,13 @@ def test_what_worked_is_not_blamed():
     worked = ALL[[position(1, 0, 0), position(0, 1, 0), position(0, 0, 1)]]
     found = probability_of_failure(ALL, worked, failed)
     assert found[position(1, 1, 1)] > 0.5
-    assert found[[position(1, 0, 1), position(0, 1, 1)]] == pytest.approx(0.02)  # as any pair that was not tried
+    assert found[[position(1, 0, 1), position(0, 1, 1)]] == pytest.approx(0.03, abs=0.001)  # as any that was not tried
+
+
+def test_another_change_of_an_option_is_suspect_beside_what_one_failed_with():
+    failed, worked = ALL[[position(0, 1, 1)]], ALL[[position(0, 1, 0), position(0, 0, 1), position(0, 0, 2)]]
+    found = probability_of_failure(ALL, worked, failed)
+    assert 0.3 < found[position(0, 1, 2)] < 0.5
 
 
 def test_nothing_fails_as_long_as_nothing_failed():
@@ -119,7 +125,7 @@ def test_nothing_fails_as_long_as_nothing_failed():
 def test_a_choice_that_never_worked_may_fail_where_another_did():
     found = probability_of_failure(ALL, ALL[[position(0, 0, 0), position(0, 1, 0)]], ALL[[position(1, 0, 0)]])
     assert found[position(0, 1, 0)] == 0
-    assert all(0.1 < each < 0.15 for each in found[[position(0, 0, 1), position(0, 1, 2)]])
+    assert all(0.1 < each < 0.2 for each in found[[position(0, 0, 1), position(0, 1, 2)]])
 
 
 def test_values_beyond_one_that_failed_are_likely_to_fail():

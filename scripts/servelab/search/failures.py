@@ -1,7 +1,7 @@
 """How likely a combination of options fails, given those that failed and those that worked.
 
-A failure has a cause: a choice, or two or three choices together; for an option with ordered values also all values
-from one on, or up to one; or several such options exceed a limit together, as of memory. Each possible cause is real
+A failure has a cause: a choice or any change of an option, or two or three such together; for an option with ordered
+values also all values from one on, or up to one; or several such options exceed a limit together, as of memory. Each possible cause is real
 with a small probability of its own, independently of the others (a "noisy or"). A combination that works refutes every
 cause that it has; one that fails has at least one that is real. The probabilities given all of this are exact for up to
 `_TOGETHER` failures, by inclusion and exclusion over them; the failures before these only change the probability of
@@ -21,7 +21,7 @@ from servelab.search.likeness import Floats, Levels, Scales
 _PRIOR = (0.1, 0.02, 0.003)
 """Probability that one choice, two or three choices together are a cause, before anything is measured."""
 _BASELINE, _RANGE = 0.2, 0.5
-"""How likely a cause is if it has a baseline's choice, and if it has several values of a scale, against others."""
+"""How likely a cause is if it has a baseline's choice, and if it has several choices of an option, against others."""
 _LIMIT, _DRAWN = 0.5, 1000
 """Probability that there is a limit of several options together, and how many are drawn."""
 _WEIGHT_SD, _OPPOSITE, _ABSENT, _QUANTILES, _UNORDERED_STEPS = 0.5, 0.15, 0.25, (0.1, 0.9), 1.0
@@ -159,8 +159,8 @@ def _any_has(parts: Bools) -> Bools:
 
 
 def _sets(count: int, scale: Floats | None) -> list[Bools]:
-    """The sets of an option's choices that may be a cause: each alone; with a `scale` those from or up to a value."""
-    found = list(np.eye(count, dtype=bool))
+    """The sets of an option's choices that may be a cause: each, all changes; with a `scale` those from or up to one."""
+    found = [*np.eye(count, dtype=bool), np.arange(count) > 0]
     if scale is not None:
         for value in scale[np.isfinite(scale)]:
             found += [scale >= value, scale <= value]
