@@ -1,11 +1,11 @@
 """How likely a combination of options fails, given those that failed and those that worked.
 
 A failure has a cause: a choice or any change of an option, or two or three such together; for an option with ordered
-values also all values from one on, or up to one; or several such options exceed a limit together, as of memory. Each possible cause is real
-with a small probability of its own, independently of the others (a "noisy or"). A combination that works refutes every
-cause that it has; one that fails has at least one that is real. The probabilities given all of this are exact for up to
-`_TOGETHER` failures, by inclusion and exclusion over them; the failures before these only change the probability of
-each cause.
+values also all values from one on, or up to one; or several such options exceed a limit together, as of memory. Each
+possible cause is real with a small probability of its own, independently of the others (a "noisy or"). A combination
+that works refutes every cause that it has; one that fails has at least one that is real. The probabilities given all of
+this are exact for up to `_TOGETHER` failures, by inclusion and exclusion over them; the failures before these only
+change the probability of each cause.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _any_has(parts: Bools) -> Bools:
 
 
 def _sets(count: int, scale: Floats | None) -> list[Bools]:
-    """The sets of an option's choices that may be a cause: each, all changes; with a `scale` those from or up to one."""
+    """The sets of an option's choices that may be a cause: each, all changes; on a `scale` those from or to one."""
     found = [*np.eye(count, dtype=bool), np.arange(count) > 0]
     if scale is not None:
         for value in scale[np.isfinite(scale)]:
