@@ -37,6 +37,7 @@ NEAR, FAR = -math.log(0.97), -math.log(0.9)
 """Found is what is truly within 3 % of the best; far is what loses more than 10 %."""
 LARGE = ([4, 5, 5, 5, 2], [10, 5, 5, 2, 2])
 STRATEGIES = ("adaptive", "staged")
+LOADS = ("random-4000-200-inf-500", "sharegpt-inf-1000")
 MOST_OF_GRID = 0.45
 """Starts of an adaptive search, against those of a grid."""
 
@@ -167,8 +168,7 @@ def test_random_at_equal_cost(family, project_of, capsys):
         print(f"\n{family}, random: {shares(losses)[2]}")
 
 
-@pytest.mark.parametrize("load", ["random-4000-200-inf-500", "sharegpt-inf-1000"])
-def test_simulated_kernels(load, project_of, capsys):
+def simulated_kernels(load, project_of) -> tuple[Project, Landscape]:
     """Qwen3-32B with vLLM on 8 H100, 672 configurations: simulated from kernel timings of aiconfigurator, Apache-2.0.
 
     The baseline is the first value of each option; what is not in the table is taken to crash.
@@ -176,16 +176,19 @@ def test_simulated_kernels(load, project_of, capsys):
     table = pd.read_parquet(ROOT / "tests/data/landscapes/simulated-qwen3-32b-8xh100.parquet")
     values = {name: list(dict.fromkeys(table[name])) for name in table.columns[:6]}
     stages = [listed(name, f"--{name}", each[1:]) for name, each in values.items()]
-    project, found = project_of(stages, "adaptive"), []
-    space = space_of(project.study)
+    project = project_of(stages, "adaptive")
     known = dict(zip(map(tuple, table.iloc[:, :6].to_numpy().tolist()), table[load], strict=True))
     speeds = [
         known.get(tuple(each.configuration.arguments.get(f"--{name}", of[0]) for name, of in values.items()), math.nan)
-        for each in space.variants
+        for each in space_of(project.study).variants
     ]
-    truth = np.log(np.nan_to_num(speeds, nan=1.0))
-    for seed in range(max(1, STUDIES // 10)):
-        found.append(searched(np.random.default_rng(seed), project, (truth, np.isfinite(speeds))))
+    return project, (np.log(np.nan_to_num(speeds, nan=1.0)), np.isfinite(speeds))
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_simulated_kernels(load, project_of, capsys):
+    project, landscape = simulated_kernels(load, project_of)
+    found = [searched(np.random.default_rng(seed), project, landscape) for seed in range(max(1, STUDIES // 10))]
     near, _, text = shares([loss for loss, _, _ in found])
     with capsys.disabled():
         print(f"\nsimulated kernels, {load}: {text}; {np.mean([starts for _, starts, _ in found]):.1f} starts")

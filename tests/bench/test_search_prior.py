@@ -10,24 +10,17 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-import yaml
-from landscape_families import listed
-from test_search_landscapes import NEAR, started
+from test_search_landscapes import LOADS, NEAR, project_of, simulated_kernels, started  # noqa: F401 - a fixture
 
-from servelab.core.yaml_file import read_yaml
 from servelab.search.options_space import space_of
-from servelab.search.project import load_project
 from servelab.search.simulate import Measured, run_search
 from servelab.study.configuration import key_of
 from servelab.study.predictions import Predictions
 
 pytestmark = pytest.mark.bench
-ROOT = Path(__file__).parents[2]
 STUDIES = int(os.environ.get("PRIOR_STUDIES", "2"))
 PRIORS = {
     "none": lambda truth, draw, first: None,
@@ -55,24 +48,11 @@ def searched(project, truth, works, draw):
     return min(near, default=2 * len(seen)), best - truth[winner]
 
 
-@pytest.mark.parametrize("load", ["random-4000-200-inf-500", "sharegpt-inf-1000"])
-def test_what_a_prior_saves(load, tmp_path, capsys):
-    table = pd.read_parquet(ROOT / "tests/data/landscapes/simulated-qwen3-32b-8xh100.parquet")
-    values = {name: list(dict.fromkeys(table[name].tolist())) for name in table.columns[:6]}
-    content = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
-    content |= {"study": "prior", "stages": [listed(name, f"--{name}", each[1:]) for name, each in values.items()]}
-    content |= {"search": {"strategy": "adaptive"}, "proof": {}, "workloads": [content["objective"]["on"]]}
-    file = tmp_path / "prior.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    project = load_project(file, ROOT)
+@pytest.mark.parametrize("load", LOADS)
+def test_what_a_prior_saves(load, project_of, capsys):  # noqa: F811 - a fixture
+    project, (truth, works) = simulated_kernels(load, project_of)
     space = space_of(project.study)
     keys = [key_of(each.configuration) for each in space.variants]
-    known = dict(zip(map(tuple, table.iloc[:, :6].to_numpy().tolist()), table[load], strict=True))
-    chosen = [
-        [each.configuration.arguments.get(f"--{name}", of[0]) for name, of in values.items()] for each in space.variants
-    ]
-    speeds = np.array([known.get(tuple(each), math.nan) for each in chosen])
-    works, truth = np.isfinite(speeds), np.log(np.nan_to_num(speeds, nan=1.0))
     likely = np.where(works, truth, truth[works].mean())
     starts: dict[str, float] = {}
     for name, make in PRIORS.items():

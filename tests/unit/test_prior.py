@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from servelab.assets.sources import MODEL_PROBES, Probe
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.tables.io import Floats
+from servelab.search import predict_study
 from servelab.search.course import follow
 from servelab.search.forecast import forecast
 from servelab.search.options_space import space_of
-from servelab.search.predict import _PROMPT_TOKENS, _SEQUENCES, PredictedServer, Sent, Steps, broken, predict
-from servelab.search.predict_study import predictions_of
+from servelab.search.predict import _PROMPT_TOKENS, _SEQUENCES, PredictedServer, Sent, Steps, broken, predict, query_of
+from servelab.search.predict_study import _key, predictions_of
 from servelab.search.prior import Prior
 from servelab.search.project import load_project
 from servelab.search.simulate import Measured, run_search
@@ -28,7 +30,7 @@ from servelab.study.predictions import Predictions
 
 ROOT = Path(__file__).parents[2]
 SERVED = PredictedServer("vllm", "NVIDIA H100 80GB HBM3", "bfloat16", 2.0, 1, 1, 1, False, 256, 8192, 400_000)
-HEAD = "combinations, each beside others of its engine; all may be 2 to 3 times too fast"
+HEAD = "combinations, each beside others of its engine; all may be several times too fast"
 SENT = Sent(1000, 220, 200, 1000)
 
 
@@ -210,6 +212,22 @@ def test_a_model_that_nothing_knows_is_said_and_a_silent_source_changes_no_predi
     ]
     with pytest.raises(Outage, match="no answer; try again"):
         predictions_of(project, None)
+
+
+def test_an_engine_without_one_of_its_tables_is_predicted_by_a_roofline_alone(h100, monkeypatch):
+    project, roofline = h100
+    config = read_yaml(ROOT / "config/recorded/qwen3-32b-h100/study.yaml")["model"]["config"]
+
+    def tables(project, python, served, config, sent):
+        known = [each for each in served if each.engine != "vllm" or each.weights == "bfloat16"]
+        return {_key(query_of(each, "Qwen/Qwen3-32B", config, sent)): steps(20) for each in known}, []
+
+    monkeypatch.setattr(predict_study, "_tables", tables)
+    found = predictions_of(project, Path("python"), config)
+    by = {json.loads(key)["engine"]: figure.source for key, figure in found.figures.items()}
+    assert by == {"vllm": "roofline", "sglang": "kernel-timings", "tensorrt-llm": "kernel-timings"}
+    vllm = {key: value for key, value in roofline.values.items() if json.loads(key)["engine"] == "vllm"}
+    assert vllm.items() <= found.values.items()
 
 
 def test_an_archive_has_predictions_and_no_file_of_an_earlier_workflow(tmp_path):

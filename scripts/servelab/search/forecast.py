@@ -114,7 +114,7 @@ class Forecast(Strict):
             for name, each in figures.items()
         ][:_MOST_SHOWN]
         head = f"predicted, not measured: {len(figures)} combinations, each beside others of its engine"
-        rows = [f"{head}; all may be 2 to 3 times too fast", *rows, *refused[:_REFUSED]]
+        rows = [f"{head}; all may be several times too fast", *rows, *refused[:_REFUSED]]
         return [f"{on}{row}{off}" for row in rows]
 
 

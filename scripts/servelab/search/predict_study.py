@@ -35,7 +35,6 @@ from servelab.study.configuration import Configuration, key_of
 from servelab.study.predictions import KERNEL_TIMINGS, Predicted, Predictions
 from servelab.study.project import Project
 
-SOURCE = "aiconfigurator-core's kernel timings, Apache-2.0"
 _PROBE_S = 10.0
 _SPLITS = (1, 2, 4)
 
@@ -63,12 +62,14 @@ def predictions_of(
             raise Outage(f"{probe.saw}; {probe.action}")
         config = read_facts(Path(source.path)).config if source.kind == "path" and probe.there else probe.config
     work, rates = work_of_config(config or {}), published_rates(study.hardware.accelerator)
-    served = {key_of(each): found for each in variants if config and (found := _served(project, each, config))}
+    served = {key_of(each): its for each in variants if config and (its := _served(project, each, config))}
     tables, refused = _tables(project, python, list(served.values()), config, sent) if python else ({}, [])
     refused += [] if served else [f"{model}: neither the tables nor its source have a config.json that is known"]
     figures: dict[str, Predicted] = {}
+    found = {key: tables.get(_key(query_of(each, model, config, sent))) for key, each in served.items()}
+    missing = {each.engine for key, each in served.items() if found[key] is None}  # all of it by one source
     for key, each in served.items():
-        steps = tables.get(_key(query_of(each, model, config, sent)))
+        steps = None if each.engine in missing else found[key]
         if steps is None and work is not None and rates is not None:
             steps = roofline_steps(each, work, rates, sent)
         if steps is not None and (figure := predict(each, steps, sent)) is not None:
@@ -79,7 +80,7 @@ def predictions_of(
         values={key: getattr(each, metric) * per[key] for key, each in figures.items()},
         figures=figures,
         error=max(map(ERRORS.__getitem__, sources), default=0.0),
-        source=SOURCE if KERNEL_TIMINGS in sources else "a roofline",
+        source="aiconfigurator-core's kernel timings, Apache-2.0" if KERNEL_TIMINGS in sources else "a roofline",
         refused=refused,
     )
 
@@ -90,8 +91,7 @@ def _served(project: Project, configuration: Configuration, config: Mapping[str,
     options, arguments = configuration.options, configuration.arguments
     version, name = study.engines[configuration.engine].version, study.model.variant_id(configuration.model)
     board: AcceleratorBoard = board_of(study.hardware.accelerator, is_cpu=study.hardware.device == "cpu")
-    shape, base = shape_of_config(config), known_bytes(study.model.variant_id("base"))
-    work = work_of_config(config)
+    shape, work, base = shape_of_config(config), work_of_config(config), known_bytes(study.model.variant_id("base"))
     size = base or (work and work.body_bytes + work.head_bytes + work.experts * work.expert_bytes)
     if shape is None or board.memory_gib is None or not size or options.get("speculative_decoding"):
         return None
