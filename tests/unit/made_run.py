@@ -169,6 +169,7 @@ def telemetry(rows: list[dict[str, Any]], **values: float) -> pd.DataFrame:
         ("psutil", "steal_cpu_percent"): 0.1,
         ("nvml", "gpu_utilization_percent"): 95.0,
         ("nvml", "throttle_reasons"): 4.0,
+        **{("psutil", name): value for name, value in values.items() if name == "delayed_percent"},
     }
     samples = []
     for number in sorted({row["round"] for row in rows}):

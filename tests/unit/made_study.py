@@ -1,5 +1,6 @@
 """A study made for the tests, and tables as measured runs would have given them."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -65,7 +66,7 @@ def stage_rows(
                 "starts": len(scaled),
                 "start_labels": [f"{'log' if is_recorded else kind}-{number}" for number in range(len(scaled))],
                 "start_values": scaled,
-                "start_disturbed": [label in faults.get("disturbed", {})] * len(scaled),
+                "start_delays_percent": [math.nan if label in faults.get("disturbed", {}) else 0.0] * len(scaled),
                 "start_jobs": [None if is_recorded else f"job-{number}" for number in range(len(scaled))],
                 "engine": "llama.cpp",
                 "engine_version": "1",

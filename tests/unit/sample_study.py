@@ -64,7 +64,7 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
         "workload": "sharegpt",
         "is_incumbent": position == 0,
         "run_id": run_id(f"{stage} {candidate} {changes.get('workload')}"),
-        **{name: [] for name in ("run_ids", "start_labels", "start_values", "start_disturbed", "start_jobs")},
+        **{name: [] for name in ("run_ids", "start_labels", "start_values", "start_delays_percent", "start_jobs")},
         "starts": 0,
         "engine": "vllm",
         "engine_version": "0.32.0",
@@ -105,7 +105,7 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
             "starts": starts,
             "start_labels": [f"{kind}-{number}" for number in range(starts)],
             "start_values": [per_accelerator * factor for factor in SCATTER[starts]],
-            "start_disturbed": [False] * starts,
+            "start_delays_percent": [0.0] * starts,
             "start_jobs": [run_id(f"{kind} {number}") for number in range(starts)],
         }
         if starts > 1:

@@ -1,5 +1,7 @@
 """Percentages: per deployment as run, per accelerator, and per node, where part of a node counts several times."""
 
+import math
+
 import pandas as pd
 import pytest
 from made_study import stage_rows
@@ -59,7 +61,8 @@ def test_a_proof_compares_pairs():
         ("start_jobs", ["job-0", "job-1", "job-2", "another"]),
         ("start_jobs", ["job-0", "job-1", "job-2", None]),
         ("start_labels", ["proof-0", "proof-1", "proof-2", "proof-9"]),
-        ("start_disturbed", [False, False, False, True]),
+        ("start_delays_percent", [0.0, 0.0, 0.0, math.nan]),
+        ("start_delays_percent", [0.0, 0.0, 0.0, 20.0]),
     ],
 )
 @pytest.mark.parametrize("side", [0, 1])
@@ -69,6 +72,22 @@ def test_a_start_without_its_pair_does_not_count(column, value, side):
     (gain,) = improvements(table, rounds, summaries(rounds)).to_pandas().query("basis == 'deployment'").itertuples()
     assert gain.starts == 3 and gain.baseline_value == pytest.approx(100)
     assert gain.change_percent == pytest.approx(100 * ((1.1 * 110 / 101 * 110 / 99) ** (1 / 3) - 1))
+
+
+@pytest.mark.parametrize(
+    ("delays", "low", "high"), [((30, 30), 1, 1), ((30, 34), 1, (70 / 66) ** 2), ((30, 26), (70 / 74) ** 2, 1)]
+)
+def test_a_pair_counts_whose_starts_waited_alike(delays, low, high):
+    """A start that waited 1 % longer may be 2 % slower: the interval is wider on that side."""
+    ends = []
+    for of_sides in ((0, 0), delays):
+        table, rounds = stage_rows({"baseline": [100.0, 101.0, 99.0], "winner": [110.0] * 3}, stage=CONFIRM)
+        for side, delay in enumerate(of_sides):
+            table.at[side, "start_delays_percent"] = [float(delay)] * 3
+        found = improvements(table, rounds, summaries(rounds)).to_pandas().query("basis == 'deployment'").iloc[0]
+        assert found["starts"] == 3
+        ends.append([1 + found[f"change_ci95_{end}_percent"] / 100 for end in ("low", "high")])
+    assert ends[1] == pytest.approx([ends[0][0] * low, ends[0][1] * high])
 
 
 WINNER = f"{CONFIRM}-winner-cpu-sharegpt"

@@ -103,7 +103,7 @@ def test_the_starts_of_a_candidate_are_one_row_with_an_interval_over_starts(incu
     row, tables = incumbent({"pace": 1.0}, {"pace": 1.1}, {"pace": 1.3})
     assert row["run_id"] == "0" * 20 and list(row["run_ids"]) == [f"{n}" * 20 for n in range(3)]
     assert list(row["start_labels"]) == ["search-0", "search-1", "search-2"] and row["starts"] == 3
-    assert list(row["start_jobs"]) == ["job-0", "job-1", "job-2"] and not any(row["start_disturbed"])
+    assert list(row["start_jobs"]) == ["job-0", "job-1", "job-2"] and not any(row["start_delays_percent"])
     rounds = tables["rounds"][tables["rounds"]["metric"] == row["objective"]]
     values = [rounds[rounds["start"] == start]["value"].mean() for start in row["start_labels"]]
     assert list(row["start_values"]) == pytest.approx(values)
@@ -131,16 +131,17 @@ def test_the_worst_start_decides_the_validity_and_is_named(incumbent):
     assert row["validity_note"] == "search-1: server restarted: 5 starts of the server for 3 rounds"
 
 
-BUSY = {"others_cpu_percent": 43.0}
+BUSY = {"others_cpu_percent": 43.0, "delayed_percent": 21.0}
 
 
 def test_a_disturbed_start_counts_only_if_there_is_no_other(incumbent):
     row, _ = incumbent({}, {}, {"busy": BUSY})
-    assert list(row["start_labels"]) == ["search-0", "search-1"] and not any(row["start_disturbed"])
+    assert list(row["start_labels"]) == ["search-0", "search-1", "search-2"] and row["starts"] == 2
+    assert list(row["start_delays_percent"]) == [0, 0, 21]
     assert pd.isna(row["disturbed"]) and row["validity"] == "suspect"
     assert len(row["run_ids"]) == 3 and row["rounds"] == 3 * ROUNDS
     row, _ = incumbent({"busy": BUSY}, {"busy": BUSY}, {"busy": BUSY})
-    assert list(row["start_disturbed"]) == [True] * 3 and "busy machine" in row["disturbed"]
+    assert row["starts"] == 3 and all(row["start_delays_percent"] > 0) and "busy machine" in row["disturbed"]
 
 
 LATE = {"outcome": "failed", "reason": "round_timeout", "message": "late"}

@@ -28,8 +28,17 @@ def test_a_pair_that_does_not_count_is_made_up_for(two):
     assert (found.verdict, found.proof.pairs) == ("better", 3)
 
 
-def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two):
-    found = simulate_project(two(), disturbed_in(set(range(2, 20)), GAIN))
+def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two, study_content):
+    """It has `proof.most_pairs`, and no more for those that do not count."""
+    numbers, measure = set(), disturbed_in(set(range(2, 20)), GAIN)
+
+    def noted(configuration, load, start):
+        numbers.add(start.rsplit("-", 1)[1])
+        return measure(configuration, load, start)
+
+    study_content["proof"] = {"most_pairs": 4}
+    found = simulate_project(two(), noted)
+    assert numbers == set("0123")
     assert (found.verdict, found.proof.pairs) == ("disturbed", 2)
     assert choices(found.winner) == ""
 

@@ -88,21 +88,24 @@ LEAST_RANKED = 6
 """From so many pairs on there is a signed-rank interval of 95 %."""
 
 
-def change_of_pairs(log_ratios: Sequence[float], orders: Sequence[int] = ()) -> Interval:
+def change_of_pairs(log_ratios: Sequence[float], orders: Sequence[int] = (), apart: float = 0.0) -> Interval:
     """Change in percent from the natural logarithm of each pair's ratio, with its 95 % interval; None below 2 pairs.
 
     Up to five pairs: the mean of the logarithms with Student's interval. From six pairs on: the median of the means of
     any two (Hodges-Lehmann), with Wilcoxon's signed-rank interval: Hollander, Wolfe and Chicken, "Nonparametric
     Statistical Methods", 3rd ed., sections 3.2 and 3.3. It covers 95 to 97 % for any symmetric noise and is 9 % wider
     than Student's for normal noise. Where `orders` are given (1: the baseline was started first, -1: second), what the
-    order does is then removed, and the interval is wider by what the estimate of it costs, 2 to 4 %. Raises
+    order does is then removed, and the interval is wider by what the estimate of it costs, 2 to 4 %. `apart` is the
+    logarithm by which the ratios may be too low (too high if negative): that end is further out by it. Raises
     `ValueError` on no pairs.
     """
     if len(log_ratios) < LEAST_RANKED:
         value, low, high = mean_ci95(log_ratios)
     else:
         value, low, high = _signed_rank_ci95(log_ratios, order_effect(log_ratios, orders), orders)
-    return Interval(_percent(value), None if low is None else _percent(low), None if high is None else _percent(high))
+    if low is None or high is None:
+        return Interval(_percent(value), None, None)
+    return Interval(*map(_percent, (value, low + min(apart, 0.0), high + max(apart, 0.0))))
 
 
 def order_effect(log_ratios: Sequence[float], orders: Sequence[int]) -> float | None:

@@ -97,6 +97,11 @@ class Delay(NamedTuple):
         )
 
 
+def apart(percent: float, other_percent: float) -> float:
+    """By how much another run may be slower than a run, as a logarithm, from their delays in percent of the time."""
+    return _EFFECT * (math.log1p(-min(percent, 99) / 100) - math.log1p(-min(other_percent, 99) / 100))
+
+
 def under_load(requests: RecordArray, telemetry: RecordArray) -> RecordArray:
     """The telemetry while the load ran: from the zero of each round to its last end.
 

@@ -259,7 +259,7 @@ def _run_columns(run: Run, parsed: dict[str, list[Row]]) -> Row:
         "starts": len(values),
         "start_labels": [f"log-{number}" for number in range(len(values))],
         "start_values": values,
-        "start_disturbed": [False] * len(values),
+        "start_delays_percent": [0.0] * len(values),
         "start_jobs": [None] * len(values),
         "run_places": [],
         "rounds": len(blocks),

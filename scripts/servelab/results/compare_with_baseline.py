@@ -18,7 +18,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import BASES, Basis, per_basis
 from servelab.metrics.statistics import Interval, change_of_pairs, ratio_interval
 from servelab.metrics.tables import schemas
-from servelab.metrics.timeline import LENGTH_DEPENDENT
+from servelab.metrics.timeline import LENGTH_DEPENDENT, apart
 from servelab.results.checks import unequal_places
 from servelab.study.plan import order_of
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
@@ -38,6 +38,8 @@ class Pair(NamedTuple):
     run_id: str
     baseline: float
     value: float
+    apart: float
+    """See `paired_labels`."""
 
 
 class Starts:
@@ -59,18 +61,18 @@ class Starts:
 
     def of_starts(self, row: Row, metric: str) -> list[float]:
         """A metric on each start of a candidate that gave it."""
-        return [value for _, value in self._measured(row, metric).values()]
+        counted = {row["start_labels"][number] for number in counted_starts(row)}
+        return [value for label, (_, value) in self._measured(row, metric).items() if label in counted]
 
     def pairs(self, baseline: Row, winner: Row, metric: str) -> list[Pair]:
         """The pairs of baseline and winner with this metric on both sides, in order.
 
-        A pair are two starts with one label that gave a value of the objective, were measured in one job, and were not
-        disturbed: what was measured in two jobs was not measured one after the other.
+        See `paired_labels` for which count.
         """
         ours, theirs = (self._measured(row, metric) for row in (winner, baseline))
         return [
-            Pair(label, theirs[label][0], ours[label][0], theirs[label][1], ours[label][1])
-            for label in paired_labels(baseline, winner)
+            Pair(label, theirs[label][0], ours[label][0], theirs[label][1], ours[label][1], apart)
+            for label, apart in paired_labels(baseline, winner).items()
             if label in ours and label in theirs
         ]
 
@@ -84,19 +86,32 @@ class Starts:
         }
 
 
-def paired_labels(baseline: Row, winner: Row) -> list[str]:
-    """Labels of the starts of two rows of a proof that are pairs and count, by their objective; see `Starts.pairs`."""
-    jobs = [
-        {
-            label: job
-            for label, job, disturbed in zip(
-                row["start_labels"], row["start_jobs"], row["start_disturbed"], strict=True
-            )
-            if not disturbed and job is not None
-        }
+def counted_starts(row: Row) -> list[int]:
+    """Positions of the starts that a row's figures rest on: the undisturbed ones, or all if there are none."""
+    delays = row.get("start_delays_percent", [0.0] * len(row["start_values"]))
+    return [number for number, delay in enumerate(delays) if delay == 0] or list(range(len(delays)))
+
+
+_ALIKE = math.log(1.25)
+"""Sides whose speeds waiting may move further apart are no pair."""
+
+
+def paired_labels(baseline: Row, winner: Row) -> dict[str, float]:
+    """Labels of the starts of two rows of a proof that are pairs and count, by their objective, each with `apart`.
+
+    A pair was measured in one job, one start after the other. Both were undisturbed, or only waited for CPUs, and about
+    as long: `apart` is the logarithm by which the winner may be too slow as it waited longer; negative: the baseline.
+    """
+    sides = [
+        dict(zip(row["start_labels"], zip(row["start_jobs"], row["start_delays_percent"], strict=True), strict=True))
         for row in (baseline, winner)
     ]
-    return [label for label, job in jobs[0].items() if jobs[1].get(label) == job]
+    found = {}
+    for label, (job, delay) in sides[0].items():
+        its_job, its_delay = sides[1].get(label, (None, math.nan))
+        if job is not None and job == its_job and abs(far := apart(delay, its_delay)) <= _ALIKE:
+            found[label] = far
+    return found
 
 
 class _Compared(NamedTuple):
@@ -107,6 +122,8 @@ class _Compared(NamedTuple):
     evidence: str
     orders: Sequence[int] = ()
     """Of pairs: see `plan.order_of`."""
+    apart: float = 0.0
+    """Their mean: see `paired_labels`."""
 
 
 def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFrame) -> pa.Table:
@@ -164,7 +181,8 @@ def _compared(starts: Starts, row: Row, baseline: Row, metric: str, is_recorded:
     if row["stage"] == CONFIRM:
         pairs = starts.pairs(baseline, row, metric)
         sides = [pair.baseline for pair in pairs], [pair.value for pair in pairs]
-        return _Compared(*sides, PROOF, [order_of(pair.label) for pair in pairs])
+        apart = fmean(pair.apart for pair in pairs) if pairs else 0.0
+        return _Compared(*sides, PROOF, [order_of(pair.label) for pair in pairs], apart)
     return _Compared(starts.of_starts(baseline, metric), starts.of_starts(row, metric), SEARCH)
 
 
@@ -179,7 +197,7 @@ def _change(baseline: Sequence[float], values: Sequence[float], found: _Compared
         return ratio_interval(baseline, values)
     if found.evidence == PROOF and min(*baseline, *values) > 0:
         ratios = [math.log(value / base) for base, value in zip(baseline, values, strict=True)]
-        return change_of_pairs(ratios, found.orders)
+        return change_of_pairs(ratios, found.orders, found.apart)
     return Interval(100 * (fmean(values) / fmean(baseline) - 1), None, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +17,8 @@ from servelab.metrics.objective import Beyond, missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
 from servelab.metrics.tables import schemas
 from servelab.results.answers import compare_answers
-from servelab.results.checks import disturbance, place_columns, verdict
+from servelab.results.checks import disturbance, disturbing, place_columns, verdict
+from servelab.results.compare_with_baseline import counted_starts
 from servelab.results.physical_limit import LIMIT_COLUMNS
 from servelab.results.run_records import Figures, parse_run, read_run
 from servelab.study.plan import Plan, PlannedRun
@@ -46,7 +48,7 @@ NO_START: dict[str, Any] = {
     "run_ids": [],
     "start_labels": [],
     "start_values": [],
-    "start_disturbed": [],
+    "start_delays_percent": [],
     "start_jobs": [],
     "run_places": [],
 }
@@ -78,9 +80,11 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
     _, basis = study.objective.metric_and_basis
     factor, _ = per_basis(basis, accelerators, study.hardware.per_node)
     disturbances = {start.run.run_id: disturbance(start.figures["checks"]) for start in well}
+    measured = [(start, value * factor) for start in well if (value := _value(study, start)) is not None]
+    delays = [_delay_percent(start, disturbances[start.run.run_id]) for start, _ in measured]
+    of_starts = {"start_values": [value for _, value in measured], "start_delays_percent": delays}
+    values = [of_starts["start_values"][number] for number in counted_starts(of_starts)]
     well = [start for start in well if not disturbances[start.run.run_id]] or well
-    measured = [(start, value) for start in well if (value := _value(study, start)) is not None]
-    values = [value * factor for _, value in measured]
     return {
         **_headline(well),
         **interval_columns("objective", "_value", values),
@@ -88,10 +92,9 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "run_id": starts[0].run.run_id,
         "run_ids": [start.run.run_id for start in starts],
         **place_columns([start.status.place for start in starts]),
-        "starts": len(measured),
+        "starts": len(values),
         "start_labels": [start.run.start for start, _ in measured],
-        "start_values": values,
-        "start_disturbed": [disturbances[start.run.run_id] is not None for start, _ in measured],
+        **of_starts,
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
         **_capacity(well),
@@ -106,6 +109,14 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "accelerator_s": sum(start.status.accelerator_s for start in starts),
         "load_accelerator_s": sum(start.status.load_s for start in starts) * accelerators,
     }
+
+
+def _delay_percent(start: Start, disturbance: str | None) -> float:
+    """How long a start waited for CPUs, if that disturbed it; 0 if nothing did, NaN if something else did."""
+    if disturbance is None:
+        return 0.0
+    waited = [finding["check"] for finding in disturbing(start.figures["checks"])] == ["busy_machine"]
+    return next((row["percent"] for row in start.figures["delay"] if waited), math.nan)
 
 
 def _disturbed(starts: Sequence[Start], of_well: Sequence[str | None]) -> str | None:

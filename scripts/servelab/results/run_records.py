@@ -19,6 +19,7 @@ from servelab.metrics.definitions import RunData, summarise, summarise_rounds
 from servelab.metrics.objective import count_beyond
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
+from servelab.metrics.timeline import delay_of
 from servelab.results.checks import Evidence, check_run
 from servelab.results.physical_limit import limit_of_run
 from servelab.study.study import Study
@@ -27,8 +28,8 @@ _REQUESTS, _TELEMETRY = "requests.parquet", "telemetry.parquet"
 Figures = dict[str, list[dict[str, Any]]]
 """Rows of each of a run's tables, without study, run_id, workload and start; empty for a run that failed.
 
-`limits` and `physical_limit` are no tables: they have the rows of `servelab.metrics.objective.count_beyond`,
-and the one of `servelab.results.physical_limit`.
+`limits`, `physical_limit` and `delay` are no tables: they have the rows of `servelab.metrics.objective.count_beyond`,
+the one of `servelab.results.physical_limit`, and how long the run waited for CPUs that others had, if that was seen.
 """
 
 
@@ -94,4 +95,5 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
         "checks": check_run(evidence),
         "limits": count_beyond(data, study.objective.constraints),
         "physical_limit": [limit.columns],
+        "delay": [{"percent": delay.percent}] if (delay := delay_of(evidence.loaded)) and delay.is_seen else [],
     }

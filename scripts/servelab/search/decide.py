@@ -13,6 +13,7 @@ import pandas as pd
 from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
 from servelab.metrics.timeline import lengths_text
 from servelab.results.checks import unequal_places
+from servelab.results.compare_with_baseline import counted_starts
 from servelab.search.decision import (
     CANNOT_TELL,
     CHANGES_ANSWERS,
@@ -269,8 +270,8 @@ def _against_zero(study: SearchedStudy, row: Row) -> tuple[str, str]:
 
 
 def start_values(row: Row) -> list[float]:
-    """The objective on each server start (each log, in a recorded study), on the study's basis."""
-    return [float(value) for value in row["start_values"]]
+    """The objective on each server start that counts (each log, in a recorded study), on the study's basis."""
+    return [float(row["start_values"][number]) for number in counted_starts(row)]
 
 
 def noise_of(study: SearchedStudy, rows: Sequence[Row]) -> StartNoise | None:

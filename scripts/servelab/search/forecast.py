@@ -23,7 +23,8 @@ from servelab.metrics.tables.io import read_table
 from servelab.results.expected_times import expected_time
 from servelab.results.past_runs import PastTimes, VisitTime, split_text
 from servelab.search.course import Step, follow, predictions_on_disk
-from servelab.search.decide import PRIOR, StartNoise, pooled_noise
+from servelab.search.decide import PRIOR, StartNoise, pooled_noise, start_values
+from servelab.search.decision import rows_of
 from servelab.search.options_space import space_of
 from servelab.search.proof import ProofPair, looks, pairs_for_promise, proved_change
 from servelab.search.strategies import strategy_of
@@ -298,8 +299,9 @@ def past_noise(study: Study, results: Path) -> StartNoise:
             continue
         if described.hardware.accelerator != study.hardware.accelerator:
             continue
-        for runs, values in zip(table["run_ids"], table["start_values"], strict=True):
-            if runs is not None and len(values) > 1 and min(values) > 0 and tuple(runs) not in seen:
-                seen.add(tuple(runs))
-                found.append([float(value) for value in values])
+        for row in rows_of(table):
+            values = start_values(row)
+            if len(values) > 1 and min(values) > 0 and tuple(row["run_ids"]) not in seen:
+                seen.add(tuple(row["run_ids"]))
+                found.append(values)
     return pooled_noise(found)

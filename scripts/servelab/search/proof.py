@@ -37,6 +37,8 @@ class ProofPair(NamedTuple):
     winner: float
     order: int = 1
     """1 if the baseline was started first, -1 if the winner was."""
+    apart: float = 0.0
+    """Logarithm by which the winner may be too slow because it waited longer for CPUs; negative if the baseline is."""
 
     @property
     def log_ratio(self) -> float:
@@ -112,7 +114,8 @@ def proved_change(pairs: Sequence[ProofPair]) -> Interval:
 
     Raises `ValueError` on no pairs.
     """
-    return change_of_pairs([pair.log_ratio for pair in pairs], [pair.order for pair in pairs])
+    apart = statistics.fmean(pair.apart for pair in pairs) if pairs else 0.0
+    return change_of_pairs([pair.log_ratio for pair in pairs], [pair.order for pair in pairs], apart)
 
 
 def half_width_percent(low: float, high: float) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 from servelab.answers import comparison
 from servelab.core.identity import canonical_json
 from servelab.results.checks import unequal_places
-from servelab.results.compare_with_baseline import paired_labels
+from servelab.results.compare_with_baseline import counted_starts, paired_labels
 from servelab.results.parse import SATURATED
 from servelab.search.decide import (
     StartNoise,
@@ -191,7 +191,8 @@ def lost_pairs(study: Study, stage: ProofStage) -> dict[str, int]:
 def pairs_for(study: Study, stage: str, before: ProofStage, past: Sequence[PastStage]) -> int:
     """How many pairs a stage of the proof has, those of the stage before it included.
 
-    One more for each that does not count, and at least as many as any workload wants.
+    One more for each that does not count under the load that decides, and at least as many as any workload wants, but
+    never more than `proof.most_pairs`.
     """
     on, most, plan = study.objective.on, study.proof.most_pairs, before.plan
     planned = Counter(run.workload for run in plan.candidates[0].runs)[on]
@@ -205,7 +206,7 @@ def pairs_for(study: Study, stage: str, before: ProofStage, past: Sequence[PastS
         steps = looks(min(study.proof.pairs, most), most) if stage == CONFIRM_MORE else [most]
         levels = _levels(study, past, plan.candidates[-1].configuration)
         pairs = pairs_for_promise(measured, promised, study.proof.within_percent, steps, levels)
-    return max(pairs + lost[on], *(study.pairs_on(name) + lost.get(name, 0) for name in study.workloads))
+    return max(planned, min(most, max(pairs + lost[on], *map(study.pairs_on, study.workloads))))
 
 
 def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
@@ -259,10 +260,10 @@ def pairs_of(table: pd.DataFrame, workload: str) -> list[ProofPair]:
     rows = rows_of(table[table["workload"] == workload])
     if len(rows) < 2:
         return []
-    base, found = (dict(zip(row["start_labels"], start_values(row), strict=True)) for row in (rows[0], rows[-1]))
+    base, found = (dict(zip(row["start_labels"], row["start_values"], strict=True)) for row in (rows[0], rows[-1]))
     return [
-        ProofPair(base[label], found[label], order_of(label))
-        for label in paired_labels(rows[0], rows[-1])
+        ProofPair(base[label], found[label], order_of(label), apart)
+        for label, apart in paired_labels(rows[0], rows[-1]).items()
         if min(base[label], found[label]) > 0
     ]
 
@@ -303,7 +304,7 @@ def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:
             continue
         configurations = [key_of(candidate.configuration) for candidate in stage.plan.candidates]
         for row in rows_of(stage.table):
-            values = dict(zip(row["start_labels"], row["start_values"], strict=True))
+            values = {row["start_labels"][number]: row["start_values"][number] for number in counted_starts(row)}
             starts.setdefault(configurations[row["position"]], {}).update(values)
     return pooled_noise([*of.values()] for of in starts.values() if of and min(of.values()) > 0)
 
@@ -333,7 +334,8 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
             return found.model_copy(update={"verdict": BETTER})
     least = min(study.pairs_on(workload), study.proof.pairs)
     planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
-    lost = planned - len(set.intersection(*map(_undisturbed, (baseline_row, winner_row))))
+    counting = set.intersection(*map(_undisturbed, (baseline_row, winner_row)))
+    lost = planned - len(counting.union(paired_labels(baseline_row, winner_row)))
     found = judge_proof(
         pairs,
         margin_percent=study.objective.margin_percent,
@@ -361,7 +363,7 @@ def _saturated(baseline_outcome: str, winner_outcome: str) -> str | None:
 
 
 def _undisturbed(row: Row) -> set[str]:
-    return {label for label, found in zip(row["start_labels"], row["start_disturbed"], strict=True) if not found}
+    return {label for label, delay in zip(row["start_labels"], row["start_delays_percent"], strict=True) if delay == 0}
 
 
 def _failure(table: pd.DataFrame, workload: str, position: int) -> str | None:

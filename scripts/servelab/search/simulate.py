@@ -5,6 +5,7 @@ Used to test strategies and decisions, and to replay them on measured figures.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -228,7 +229,7 @@ def _row(
         "starts": len(good),
         "start_labels": [run.start for run, _ in good],
         "start_values": values,
-        "start_disturbed": [each.disturbed for _, each in good],
+        "start_delays_percent": [math.nan if each.disturbed else 0.0 for _, each in good],
         "start_jobs": [jobs.get(run.run_id) for run, _ in good],
         "engine": candidate.configuration.engine,
         "outcome": outcome,

@@ -32,7 +32,7 @@ from servelab.metrics.tables import schemas
 from servelab.results.parse import Start, columns_of_starts
 from servelab.results.past_runs import configuration_id, past_runs
 from servelab.results.run_records import incomplete, parse_run, read_run
-from servelab.search.decide import StartNoise, unfit
+from servelab.search.decide import StartNoise, start_values, unfit
 from servelab.search.decision import too_many_failed
 from servelab.search.recommended import Recommended
 from servelab.search.verdict import comparison_row, judge, machine_changes, machine_of, noise_of_sides
@@ -236,9 +236,10 @@ def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
     folder, spec = runs[0]
     run_ids = [folder.name for folder, _ in runs]
     found = columns_of_starts(study, spec.hardware.count, starts)
-    row = comparison_row(found, found["start_values"])
+    values = start_values(found)
+    row = comparison_row(found, values)
     machine = machine_of(folder / "manifest.json")
-    return _Side(spec.engine, run_ids, row, found["start_values"], max(finished), machine)
+    return _Side(spec.engine, run_ids, row, values, max(finished), machine)
 
 
 def _refused_side(engine: EngineSpec, why: str) -> _Side:

@@ -146,10 +146,14 @@ def verdict(findings: Sequence[Mapping[str, Any]]) -> tuple[Level, str | None]:
 
 
 def disturbance(findings: Sequence[Mapping[str, Any]]) -> str | None:
-    """Disturbance of a run: its failed checks with `Check.means_disturbed`; None if there are none."""
+    """Disturbance of a run, in words; None if there was none."""
+    return _note(disturbing(findings)) or None
+
+
+def disturbing(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The failed checks with `Check.means_disturbed`."""
     names = {entry.name for entry in CHECKS if entry.means_disturbed}
-    failed = [finding for finding in findings if finding["level"] in _SEVERITY and finding["check"] in names]
-    return _note(failed) or None
+    return [finding for finding in findings if finding["level"] in _SEVERITY and finding["check"] in names]
 
 
 def _note(findings: Sequence[Mapping[str, Any]]) -> str:
