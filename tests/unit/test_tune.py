@@ -11,13 +11,10 @@ import pytest
 import tune_command
 import yaml
 
-from servelab.assets.model_work import ModelFacts, ModelShape
-from servelab.cli.first_study import AskedHardware
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT
 from servelab.engines.adapters import ENGINES
 from servelab.search.project import load_project
-from servelab.tune.begin import TuneRequest, begin
 from servelab.tune.levers import LEVERS
 from servelab.tune.typed_command import read_command, unknown_flags
 
@@ -134,7 +131,7 @@ def test_flags_that_a_release_lacks_are_named_with_the_nearest():
 
 def test_a_credential_of_the_command_is_left_out(capsys):
     token = "hf_" + "abcdefghijklmnopqrstuvwxyz123456"
-    command = f"docker run -e HF_TOKEN={token} -e VLLM_X=1 vllm/vllm-openai --model Qwen/Qwen3-32B --hf-token {token}"
+    command = f"docker run -e HF_TOKEN={token} -e VLLM_X=1 vllm/vllm-openai --model m/own --hf-token {token}"
     said = asked(capsys, *H100, "--", *command.split())
     assert token not in json.dumps(said)
     assert said["study"]["baseline"]["environment_variables"] == {"VLLM_X": "1"}
@@ -149,14 +146,19 @@ CASES = {
     "A1": ((*H100, "--all-engines"), "vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
     "A8": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-32B -tp 2", {"FP8 weights", "TP1", "TP4"}),
     "B": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 -ep", {"TP4", "DP8 with experts"}),
+    "B from TP4": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4", {"expert parallel"}),
     "C": (
         ("--hardware", "NVIDIA A100-SXM4-80GB", "--per-node", "4", "--users", "400"),
         "vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4",
-        {"512 sequences", "TP2"},
+        {"512 sequences", "TP2", "INT8 weights"},
     ),
     "D": ((*H100, "--per-node", "2"), "vllm serve openai/gpt-oss-120b", {"TP2"}),
-    "E": (("--hardware", "NVIDIA L40S"), "vllm serve google/gemma-3-27b-it", {"text only"}),
-    "F": (("--hardware", "NVIDIA GeForce RTX 4090"), "vllm serve Qwen/Qwen3-8B", {"FP8 weights", "INT4 weights"}),
+    "E": (("--hardware", "NVIDIA L40S"), "vllm serve google/gemma-3-27b-it", {"text only", "FP8 weights"}),
+    "F": (
+        ("--hardware", "NVIDIA GeForce RTX 4090", "--all-engines"),
+        "vllm serve Qwen/Qwen3-8B",
+        {"FP8 weights", "INT4 weights", "memory share 0.75", "larger graphs", "context 3,072"},
+    ),
     "G": (
         ("--hardware", "NVIDIA H200", "--per-node", "8", "--users", "2048"),
         "vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
@@ -165,7 +167,7 @@ CASES = {
     "H": (
         ("--hardware", "910B", "--device", "ascend", "--per-node", "8", "--all-engines"),
         "vllm serve Qwen/Qwen3-30B-A3B -tp 2",
-        {"mindie at its defaults", "TP4"},
+        {"mindie at its defaults", "TP1", "TP4", "INT8 weights"},
     ),
     "held back": (
         H100,
@@ -181,6 +183,7 @@ CASES = {
 NEVER = {
     "A1": {"256 sequences", "TP2"},
     "B": {"FP8 weights", "TP8", "TP2"},
+    "B from TP4": {"TP8"},
     "C": {"FP8 weights", "FP8 KV cache", "TP1"},
     "D": {"FP8 weights"},
     "G": {"TP4", "TP2"},
@@ -209,7 +212,7 @@ def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
         said = asked(capsys, *words, "--most", "30", "--", *command.split())
         proposed |= {each["lever"] for each in said["candidates"]}
         declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
-    command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95")
+    command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95", "--max-model-len", "1024")
     full = asked(capsys, *H100, "--prompt", "128", "--answer", "4", "--", *command)
     proposed |= {each["lever"] for each in full["candidates"]}
     declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
@@ -245,7 +248,9 @@ def test_values_in_other_notations_are_effective(capsys):
     drafts = '{"method": "mtp", "num_speculative_tokens": 2}'
     typed = ("vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "32k", "--max-num-batched-tokens=8K")
     now = asked(capsys, *H100, "--", *typed, "--speculative-config", drafts)["effective_baseline"]
+    own = asked(capsys, *H100, "--", "vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "-1")["effective_baseline"]
     assert (now["context_length"], now["max_num_batched_tokens"]) == (32_000, 8192)
+    assert (own["context_length"], own["max_num_batched_tokens"]) == ("auto", 8192)
     assert (now["speculative_decoding"], now["speculative_tokens"]) == ("mtp", 2)
 
 
@@ -325,26 +330,23 @@ def test_a_trace_and_a_budget_are_parts_of_the_study(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("board", "per_node", "model", "options"),
+    ("board", "per_node", "model", "given"),
     [
-        ("NVIDIA H100 80GB HBM3", 8, "meta-llama/Llama-3.3-70B-Instruct", {"tensor_parallel_size": 4}),
-        ("NVIDIA GeForce RTX 4090", 1, "Qwen/Qwen3-8B", {"context_length": 2048}),
+        ("NVIDIA H100 80GB HBM3", 8, "meta-llama/Llama-3.3-70B-Instruct", {"options": {"tensor_parallel_size": 4}}),
+        ("NVIDIA H100 80GB HBM3", 1, "Qwen/Qwen3-32B", {"arguments": {"max-model-len": "auto"}}),
+        ("NVIDIA H100 80GB HBM3", 2, "openai/gpt-oss-120b", {}),
+        ("NVIDIA GeForce RTX 4090", 1, "Qwen/Qwen3-8B", {"arguments": {"max-model-len": "auto"}}),
         ("NVIDIA H200", 8, "Qwen/Qwen3-8B", {}),
+        ("NVIDIA H200", 8, "deepseek-ai/DeepSeek-V3.2", {"options": {"tensor_parallel_size": 8}}),
+        ("NVIDIA L40S", 1, "google/gemma-3-27b-it", {"is": "RedHatAI/gemma-3-27b-it-FP8-dynamic"}),
+        ("910B", 2, "Qwen/Qwen3-30B-A3B", {"options": {"tensor_parallel_size": 2}}),
     ],
 )
-def test_the_plain_baseline_of_init_starts(board, per_node, model, options, monkeypatch, tmp_path):
-    layers, heads = {"Qwen/Qwen3-8B": (36, 32)}.get(model, (80, 64))
-    shape = ModelShape(layers, heads, 8, 256, 40960 if "8B" in model else 131072, layers)
-    weights = 16.4e9 if "8B" in model else 141e9
-    monkeypatch.setattr("servelab.tune.begin._facts", lambda *given, is_online: ModelFacts(int(weights), shape))
-    request = TuneRequest(
-        "mine",
-        read_command([f"vllm serve {model}"]),
-        AskedHardware("nvidia", board, per_node),
-        "total_tokens_per_s",
-        makes_start=True,
-    )
-    assert begin(request, tmp_path, None).head["baseline"].get("options", {}) == options
+def test_the_plain_baseline_of_init_starts(board, per_node, model, given, capsys):
+    device = ("--device", "ascend", "--engine", "vllm-ascend") if board == "910B" else ("--engine", "vllm")
+    said = asked(capsys, "--hardware", board, "--per-node", str(per_node), *device, "--model", model)["study"]
+    assert said["model"]["id"] == given.pop("is", model)
+    assert {name: each for name, each in said["baseline"].items() if name in ("options", "arguments")} == given
 
 
 def test_a_wrong_study_leaves_nothing(tmp_path):

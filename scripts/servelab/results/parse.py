@@ -43,14 +43,9 @@ WITH_INTERVAL = "total_tokens_per_s"
 """The column of these that has an interval."""
 
 NO_START: dict[str, Any] = {
-    "rounds": 0,
-    "starts": 0,
-    "run_ids": [],
-    "start_labels": [],
-    "start_values": [],
-    "start_delays_percent": [],
-    "start_jobs": [],
-    "run_places": [],
+    **dict.fromkeys(("rounds", "starts"), 0),
+    **{f"start_{each}": [] for each in ("labels", "values", "delays_percent", "jobs")},
+    **{f"run_{each}": [] for each in ("ids", "places")},
 }
 """Columns of a candidate without runs."""
 SATURATED = "saturated"

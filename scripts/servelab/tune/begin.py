@@ -10,6 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from servelab.assets import workloads
 from servelab.assets.model_shape import shape_of_config
 from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes
 from servelab.assets.sources import MODEL_PROBES
@@ -21,13 +22,14 @@ from servelab.core.run_spec import HardwareSpec, ModelSource, ProtocolSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
+from servelab.engines.options import rendered
 from servelab.metrics.definitions import METRICS
 from servelab.results.expected_times import PlannedLoad, served_s, start_s
 from servelab.study.predictions import KERNEL_TIMINGS
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
-from servelab.tune.situation import ExpectedLoad, Situation, known_model, start_options
+from servelab.tune.situation import ExpectedLoad, Situation, known_model, start_sizes, started
 from servelab.tune.study_text import candidate, explained, study_text
 from servelab.tune.typed_command import TypedCommand, unknown_flags
 
@@ -146,11 +148,15 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         load=_load(users, asked, shape),
         other_engines={name: str(entries[name]["version"]) for name in names},
     )
-    changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
-    if changed:
-        options = {**command.options, **changed}
-        sizes = engine.parallel(options, command.arguments, 1)
-        command, now = replace(command, options=options), replace(now, options=options, accelerators=sizes.accelerators)
+    why_changed = None
+    if asked.makes_start:
+        smaller = now.model.others.get("fp8" if now.board.has_fp8 else "int8")
+        if smaller and start_sizes(now) == []:
+            found = begin(replace(asked, command=replace(command, model=smaller), revision=None), root, ask_model)
+            why = f"{command.model} does not fit this node by an estimate, so {smaller} is served: its answers differ."
+            return replace(found, notes=[why, *found.notes])
+        now, why_changed = started(now)
+        command = replace(command, options=dict(now.options), arguments=dict(now.arguments))
     proposed = propose(now, asked.most)
     variants = _variants(proposed, model_keys, ask_model)
     if not proposed.candidates:
@@ -262,8 +268,12 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     found = [f"{name} is not part of the study: {why}." for name, why in command.left_out.items()]
     found += [f"{name} does nothing here: {why}." for name, why in idle_settings(now).items()]
     found += [f"{why}." for why in unknown_flags(command, now.version).values()]
-    if now.fits(now.number("tensor_parallel_size") or 1) is False:
+    parallel = now.engine.parallel(now.options, now.arguments, now.accelerators)
+    if now.fits(parallel) is False:
         found.append("The command may not start: weights and one request do not fit into the memory, by an estimate.")
+    elif short := now.shortened(parallel):
+        flags = " ".join(part for name, value in short.items() for part in rendered(name, value))
+        found.append(f"The command may not start: the KV cache does not hold one whole context; {flags} would help.")
     share = now.effective.get("memory_share")
     if now.board.is_cpu and share and "kv-cache-memory-bytes" not in now.effective:
         found.append(
@@ -305,7 +315,7 @@ def _facts(model: str, keys: Mapping[str, Any], *, is_online: bool) -> ModelFact
             source: ModelSource = ModelKeys.model_validate(dict(keys)).variant_source("base")
             probe = MODEL_PROBES.get(source.kind)(source, _PROBE_S)
             shape = shape_of_config(probe.config) if probe.config else None
-            return ModelFacts(weights_bytes=safetensors_bytes(probe.files), shape=shape)
+            return ModelFacts(safetensors_bytes(probe.files), shape, config=probe.config or {})
     except (ServelabError, OSError):
         pass
     return ModelFacts()
@@ -348,13 +358,14 @@ def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, Mapping[
 
 def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> ExpectedLoad:
     parameters = workload.get("parameters", {})
-    kind = workload.get("kind")
+    kind = workload["kind"]
     bounds = [parameters.get(f"{part}_tokens") or parameters.get(f"max_{part}_tokens") for part in ("input", "output")]
+    known = workloads.WORKLOADS.get(kind)
     return ExpectedLoad(
         users=min(users, parameters.get("num_requests", users)),
         prompt_tokens=asked.prompt_tokens or bounds[0] or _CHAT[0],
         answer_tokens=asked.answer_tokens or bounds[1] or _CHAT[1],
-        longest_tokens=sum(bounds) if all(bounds) else None,
+        longest_tokens=known.longest_tokens(known.Parameters.model_construct(**parameters)),
         shares_prefixes=kind in ("shared_prefix", "conversations", "trace"),
         is_random=kind in ("random", "random_text"),
     )

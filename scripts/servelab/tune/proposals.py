@@ -8,6 +8,7 @@ from typing import Any
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
+from servelab.engines.start_rules import PlannedStart
 from servelab.tune.levers import LEVERS, Lever, Proposal
 from servelab.tune.situation import Situation
 
@@ -36,10 +37,11 @@ def propose(now: Situation, most: int) -> Proposed:
         made = [[] if isinstance(answer, str) else answer for answer in answers]
         if not any(made):
             found.left_out[lever.title] = str(answers[0])
-        is_common = lever.name == "engine" or all(answer == made[0] for answer in made)
-        asked = zip([now] if is_common else sides, made, strict=False)
-        for side, proposal in ((side, each) for side, answer in asked for each in answer):
-            own = proposal if is_common else replace(proposal, on=side.engine.name)
+        common = [each for each in made[0] if each.engine or all(each in answer for answer in made)]
+        pairs = [(now, each) for each in common]
+        for side, answer in zip(sides, made, strict=True):
+            pairs += [(side, replace(each, on=side.engine.name)) for each in answer if each not in common]
+        for side, own in pairs:
             if why := refused(side, own):
                 found.left_out[own.label] = why
             elif same := seen.get(key := _key(side, own)):
@@ -57,13 +59,16 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
     """Why the engine refuses a candidate; None if it does not."""
     if proposal.engine or proposal.model:
         return None
-    options = {**now.options, **proposal.options}
+    options, arguments = {**now.options, **proposal.options}, {**now.arguments, **proposal.arguments}
     try:
-        now.engine.flags(options, {**now.arguments, **proposal.arguments})
+        now.engine.flags(options, arguments)
         now.engine.check_options(options, now.version)
     except ConfigError as error:
         return str(error)
-    return None
+    settings, sizes = now.effective_with(options, arguments), now.engine.parallel(options, arguments, 1)
+    context = settings["context_length"] if isinstance(settings["context_length"], int) else None
+    start = PlannedStart(settings, now.model.facts.config, now.board, sizes, context)
+    return next((why for rule in now.engine.start_rules if (why := rule(start))), None)
 
 
 def _key(now: Situation, proposal: Proposal) -> str:

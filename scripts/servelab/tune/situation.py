@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from packaging.version import Version
+
 from servelab.assets.known_models import BITS, known_bytes, known_entry
+from servelab.assets.model_shape import shape_of_config
 from servelab.assets.model_work import ModelFacts
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
@@ -37,6 +40,11 @@ class ExpectedLoad:
         """Tokens of a whole request."""
         return self.prompt_tokens + self.answer_tokens
 
+    @property
+    def context(self) -> int | None:
+        """Context for its longest request with a chat template, in whole 1,024; None if nothing bounds it."""
+        return self.longest_tokens and -(-(self.longest_tokens + 64) // 1024) * 1024
+
 
 @dataclass(frozen=True)
 class KnownModel:
@@ -65,11 +73,15 @@ class KnownModel:
 
 def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     """A model by its name on the hub, with what its files say."""
-    facts = facts or ModelFacts()
-    entry, number_format = known_entry(model)
+    facts, (entry, number_format) = facts or ModelFacts(), known_entry(model)
+    is_of_owner = model.partition("/")[0] in _FP8_OWNERS
+    if facts.shape is None and "config" in entry:
+        blocks = {"weight_block_size": [128, 128]} if number_format == "fp8" and is_of_owner else {}
+        config = {"max_position_embeddings": entry["context"], **entry["config"], "quantization_config": blocks}
+        facts = replace(facts, shape=shape_of_config(config), config=config)
     size = facts.weights_bytes or known_bytes(model)
     others = {kind: entry[kind] for kind in BITS if entry.get(kind, model) != model and kind != number_format}
-    if number_format == "bf16" and model.partition("/")[0] in _FP8_OWNERS:
+    if number_format == "bf16" and is_of_owner:
         others["fp8"] = f"{model}-FP8"
     return KnownModel(
         id=model,
@@ -139,18 +151,17 @@ class Situation:
         """Requests in flight at each server, if the node is filled with such servers."""
         return max(1, self.load.users * self.accelerators // self.per_node)
 
-    def division(self, tensor: int) -> Division | None:
-        """How a server on so many accelerators divides their memory; None for a KV cache of unknown format."""
-        return division_of(self.engine, self.version, self.board, self.effective, Parallel(tensor))
+    def _memory(self, parallel: Parallel, weights_gib: float | None) -> tuple[float, float, Division] | None:
+        """Bytes of the weights and of an accelerator, and how a server divides them; None if one is not known."""
+        division = division_of(self.engine, self.version, self.board, self.effective, parallel)
+        weights, memory = weights_gib or self.model.weights_gib, self.board.memory_gib
+        return None if division is None or not weights or not memory else (weights * GIB, memory * GIB, division)
 
-    def kv_tokens(self, tensor: int | None = None, weights_gib: float | None = None) -> int | None:
-        """Tokens that the KV cache of one server holds, within 20 % or so; None if it cannot be told."""
-        division = self.division(tensor or self.number("tensor_parallel_size") or 1)
-        weights = weights_gib if weights_gib is not None else self.model.weights_gib
-        shape, memory = self.model.facts.shape, self.board.memory_gib
-        if division is None or weights is None or shape is None or memory is None:
-            return None
-        return kv_tokens(shape, weights * GIB, memory * GIB, division, self.load.tokens)
+    def kv_tokens(self, weights_gib: float | None = None) -> int | None:
+        """Tokens that the KV cache of one copy holds, within 20 % or so; None if it cannot be told."""
+        parallel = self.engine.parallel(self.options, self.arguments, self.accelerators)
+        known, shape = self._memory(parallel, weights_gib), self.model.facts.shape
+        return kv_tokens(shape, *known, self.load.tokens) if known and shape else None
 
     @property
     def least_weights_gib(self) -> float | None:
@@ -158,43 +169,52 @@ class Situation:
         smaller = "fp8" if self.board.has_fp8 else "int8"
         return self.model.weights_in(smaller) if smaller in self.model.others else self.model.weights_gib
 
-    def fits(self, tensor: int, weights_gib: float | None = None) -> bool | None:
-        """Whether weights and one request of the load fit on so many accelerators; None if it cannot be told."""
-        weights = weights_gib if weights_gib is not None else self.model.weights_gib
-        division, memory = self.division(tensor), self.board.memory_gib
-        if weights is None or memory is None or division is None:
-            return None
-        tokens = self.kv_tokens(tensor, weights_gib)
-        room = kv_room_bytes(self.model.facts.shape or UNKNOWN, weights * GIB, memory * GIB, division)
-        return room > GIB if tokens is None else tokens > self.load.tokens
+    def fits(self, parallel: Parallel, weights_gib: float | None = None, context: int = 0) -> bool | None:
+        """Whether weights and one sequence, by default of the load, fit; None if it cannot be told."""
+        known, shape, context = self._memory(parallel, weights_gib), self.model.facts.shape, context or self.load.tokens
+        if known is None or shape is None:
+            return known and kv_room_bytes(UNKNOWN, *known) > GIB
+        return kv_tokens(shape, *known, context) >= context
+
+    def shortened(self, parallel: Parallel) -> dict[str, ArgumentValue]:
+        """The argument without which the engine refuses to start: the model's whole context does not fit."""
+        since, whole, needed = self.engine.fits_context_since, self.number("context_length"), self.load.context
+        is_given = self.engine.setting("context_length", self.options, self.arguments) is not None
+        if since is None or is_given or self.fits(parallel, context=int(_EDGE * whole)) is not False:
+            return {}
+        if Version(self.version) >= Version(since):
+            return {"max-model-len": "auto"}
+        return {"max-model-len": min(whole, needed)} if needed else {}
 
 
 _EDGE = 1.1
 """A KV cache that holds this many contexts, by an estimate, holds one for sure."""
 
 
-def start_options(now: Situation) -> tuple[dict[str, int], str | None]:
-    """Options with which the engine's plain command starts, and why: the fewest accelerators that hold the weights and
-    one sequence of the whole context, or else the context of the load.
-    """
-    if now.fits(1) is None or now.accelerators > 1:
-        return {}, None
+def start_sizes(now: Situation) -> list[int] | None:
+    """Accelerators of a server that hold the weights and a request of the load; None if it cannot be told."""
+    if now.fits(Parallel()) is None:
+        return None
     heads = now.model.facts.shape.attention_heads if now.model.facts.shape else 0
-    sizes = [each for each in (1, 2, 4, 8) if each <= now.per_node and heads % each == 0 and now.fits(each)]
-    context = now.number("context_length")
-    for tensor in sizes:
-        tokens = now.kv_tokens(tensor)
-        if tokens is None or tokens >= _EDGE * context:
-            why = f"The baseline uses {tensor} accelerators a server: fewer do not hold weights and one whole context."
-            return ({"tensor_parallel_size": tensor}, why) if tensor > 1 else ({}, None)
+    return [each for each in (1, 2, 4, 8) if each <= now.per_node and heads % each == 0 and now.fits(Parallel(each))]
+
+
+def started(now: Situation) -> tuple[Situation, str | None]:
+    """The engine's plain command changed so that it starts, and why: the fewest accelerators that hold the weights and
+    one whole context, or else with a shorter context.
+    """
+    sizes = start_sizes(now)
+    if now.accelerators > 1 or sizes is None:
+        return now, None
     if not sizes:
-        return (
-            {},
-            "The weights do not fit this node by an estimate: choose smaller ones (--model), or more accelerators.",
-        )
-    longest = now.load.longest_tokens or 4 * now.load.tokens
-    options = {"context_length": min(context, -(-(longest + 64) // 1024) * 1024)}
-    if sizes[0] > 1:
-        options["tensor_parallel_size"] = sizes[0]
-    why = f"The baseline's context is that of the load: the KV cache does not hold one of {context:,} tokens."
-    return options, why
+        return now, "The weights do not fit this node by an estimate: choose smaller ones, or more accelerators."
+    tensor = next((each for each in sizes if not now.shortened(Parallel(each))), sizes[0])
+    arguments = now.shortened(Parallel(tensor))
+    options = {"tensor_parallel_size": tensor} if tensor > 1 else {}
+    why = f"The baseline uses {tensor} accelerators a server: fewer do not hold weights and one whole context."
+    if arguments:
+        why = f"The baseline's context is shorter: the KV cache does not hold one of {now.number('context_length'):,}."
+    found = replace(
+        now, options={**now.options, **options}, arguments={**now.arguments, **arguments}, accelerators=tensor
+    )
+    return found, why if options or arguments else None

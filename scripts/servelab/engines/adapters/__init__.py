@@ -100,6 +100,8 @@ class Engine(ABC):
     """Whether `memory_share` includes what a step takes besides weights and KV cache."""
     graphs_inside_since: ClassVar[str | None] = None
     """First release that counts captured graphs inside `memory_share` too; None if none does."""
+    fits_context_since: ClassVar[str | None] = None
+    """First release whose `--max-model-len auto` is the longest context that fits; None if it needs no such value."""
     sorting_releases: ClassVar[str] = "<0"
     """Releases that sort all logits to draw tokens, as in a requirement of pip."""
     nodes_since: ClassVar[str | None] = None

@@ -13,8 +13,9 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import Parallel, argument, experts, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
 
-_CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
-"""GiB of a board, exclusive → tokens of a chunk of prefill (0.5.23)."""
+_CLASSES = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512), (1e9, 16384, 512, 512))
+"""GiB of a board, exclusive → tokens of a chunk of prefill, and sequences of the largest graph: on fewer than four
+accelerators, and on more (memory_hook.py of 0.5.23)."""
 
 
 def _node_flags(span: Span) -> list[str]:
@@ -50,11 +51,19 @@ class Sglang(Engine):
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
-        """See `Engine.defaults`; the memory share is a formula of the model, the limit of sequences one of the pool."""
-        memory_gib = board.memory_gib or 80.0
-        chunk = next((size for most, size in _CHUNKS if memory_gib < most), 16384)
+        """See `Engine.defaults`; its limit of sequences is one of the pool. MLA lowers the share by 0.01."""
+        memory_gib, sizes = board.memory_gib or 80.0, self.parallel(options, arguments, 1)
+        chunk, few, many = next(found for most, *found in _CLASSES if memory_gib < most)
+        graph, copies = (few if sizes.tensor < 4 else many), argument(arguments, "attn-dp-size") or 1
+        kept = 512 + 1.5 * chunk + 128 * sizes.tensor * sizes.pipeline + 2 * graph + 320 + chunk / 64
+        if isinstance(copies, int) and copies > 1:
+            kept += (4.5 if graph > 300 else 3) * graph * copies
+        if memory_gib > 60:
+            kept = max(kept, 10240)
         return {
             "max_num_batched_tokens": 16384,
+            "memory_share": round(1 - kept / 1024 / memory_gib, 3),
+            "cuda-graph-max-bs-decode": graph,
             "chunked-prefill-size": chunk,
             "kv_cache_dtype": "auto",
             "prefix_caching": True,

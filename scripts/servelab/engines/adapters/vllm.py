@@ -41,9 +41,9 @@ _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG])")
 
 
 def _as_read(value: ArgumentValue) -> ArgumentValue:
-    """A number of tokens as vLLM reads it: `32k` is 32,000 and `32K` is 32,768."""
+    """A number of tokens as vLLM reads it: `32k` is 32,000, `32K` is 32,768, and -1 is `auto`."""
     if not isinstance(value, str) or not (found := _HUMAN.fullmatch(value)):
-        return value
+        return "auto" if value == -1 else value
     power = "kmg".index(found[2].lower()) + 1
     return int(float(found[1]) * (1000 if found[2].islower() else 1024) ** power)
 

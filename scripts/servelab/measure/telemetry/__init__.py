@@ -13,15 +13,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from servelab.core.registry import Registry
+from servelab.core.yaml_file import read_shipped
 from servelab.engines.adapters import Engine
 from servelab.machine.devices import Device
 from servelab.metrics.tables import schemas
+
+_METRICS: dict[str, dict[str, str]] = read_shipped(Path(__file__).with_name("metrics.yaml"))
 
 
 class Reading(NamedTuple):
@@ -54,9 +58,12 @@ class TelemetrySource(ABC):
     name: ClassVar[str]
     """Its name in the table's column `source`."""
     metrics: ClassVar[Mapping[str, str]]
-    """Its metrics: name → meaning, and how it is read."""
+    """Its metrics: name → meaning, and how it is read; those of its name in `metrics.yaml`."""
     ticks: ClassVar[int] = 1
     """It is read on every `ticks`-th tick of the sampler: more than 1 if a reading is expensive."""
+
+    def __init_subclass__(cls) -> None:
+        cls.metrics = _METRICS.get(cls.name, {})
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -50,19 +49,6 @@ class MachineUse(TelemetrySource):
     """Shares of CPU are percentages of all CPUs of the machine together, over the time since the previous reading."""
 
     name = "psutil"
-    metrics: ClassVar = {
-        "machine_cpu_percent": "CPU time in use by all processes, without steal",
-        "own_cpu_percent": "CPU time of the server, the client and this process, with all their descendants",
-        "others_cpu_percent": "`machine_cpu_percent` − `own_cpu_percent`",
-        "siblings_cpu_percent": "CPU time of other jobs of the same workflow on this machine: a part of the others'",
-        "steal_cpu_percent": "CPU time that the hypervisor gave to other machines",
-        "server_waited_percent": "Time that the server's threads were ready to run and had no CPU (the kernel's "
-        "`schedstat`), by the time that they ran or were ready, or the time on the clock if that is more",
-        "client_waited_percent": "The same of the client and this process",
-        "delayed_percent": "The same of both, where others or the hypervisor had the run's CPUs and none was idle",
-        "memory_used_bytes": "Memory that is not available to a new process: total − available",
-        "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
-    }
 
     def __init__(self, watched: Watched) -> None:
         self._servers, self._pinned = watched.servers, watched.cpus

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import ClassVar
 
 from servelab.machine.devices import ask
 from servelab.machine.devices.ascend import device_key
@@ -21,13 +20,6 @@ class NpuSmi(TelemetrySource):
 
     name = "npu-smi"
     ticks = 5
-    metrics: ClassVar = {
-        "devices": "Number of devices of this run, so that a device without readings is noticed",
-        "npu_utilization_percent": "AI Core utilisation",
-        "memory_used_bytes": "HBM in use; device memory on a chip without HBM",
-        "power_w": "Power of the chip; left out if the tool reports it for a card of several chips",
-        "temperature_c": "Temperature of the chip",
-    }
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pynvml
 
 from servelab.machine.devices import Device
 from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
-_QUERIES: dict[str, tuple[Callable[[Any], float], str]] = {
-    "gpu_utilization_percent": (
-        lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-        "Part of NVML's last sample period (at most 1 s) in which a kernel ran",
-    ),
-    "memory_used_bytes": (
-        lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
-        "Device memory in use, including what the driver reserves",
-    ),
-    "power_w": (
-        lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-        "Power of the whole board; the mean over the last second on Ampere and later, except A100",
-    ),
-    "energy_j_total": (
-        lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000,
-        "Energy since the driver was loaded; Volta and later",
-    ),
-    "clock_sm_mhz": (lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM), "Clock of the SMs"),
-    "clock_memory_mhz": (lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM), "Clock of the memory"),
-    "throttle_reasons": (
-        lambda gpu: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
-        "Bit mask of why the clocks are not higher: 1 idle, 2 set by the user, 4 power cap, 8 hardware slowdown, "
-        "16 sync boost, 32 thermal by software, 64 thermal by hardware, 128 power brake, 256 display",
-    ),
-    "temperature_c": (
-        lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
-        "Temperature of the GPU",
-    ),
+_QUERIES: dict[str, Callable[[Any], float]] = {
+    "gpu_utilization_percent": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "memory_used_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "energy_j_total": lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000,
+    "clock_sm_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "clock_memory_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+    "throttle_reasons": lambda gpu: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+    "temperature_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
 }
 _NOT_THERE = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
@@ -46,10 +27,6 @@ class Nvml(TelemetrySource):
     """Metrics that the GPU or the driver does not support are left out."""
 
     name = "nvml"
-    metrics: ClassVar = {
-        "devices": "Number of devices of this run, so that a device without readings is noticed",
-        **{metric: text for metric, (_, text) in _QUERIES.items()},
-    }
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
@@ -65,7 +42,7 @@ class Nvml(TelemetrySource):
         """See `TelemetrySource.read`."""
         yield Reading("devices", len(self._handles) + self._elsewhere)
         for index, handle in self._handles.items():
-            for metric, (ask, _) in _QUERIES.items():
+            for metric, ask in _QUERIES.items():
                 if (value := _supported(ask, handle)) is not None:
                     yield Reading(metric, value, index)
 

@@ -7,7 +7,6 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,26 +15,11 @@ from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watche
 
 _TIMEOUT_S = 1.0
 _MOST_BYTES = 8 << 20
-_METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
-    "requests_running": (sum, "Requests being computed"),
-    "requests_waiting": (sum, "Requests waiting to be computed"),
-    "kv_cache_usage_fraction": (statistics.fmean, "Part of the KV cache in use, 0 to 1; mean over engine cores"),
-    "prefix_cache_hit_tokens_total": (sum, "Prompt tokens taken from the prefix cache"),
-    "prefix_cache_query_tokens_total": (sum, "Prompt tokens looked up in the prefix cache"),
-    "preemptions_total": (sum, "Requests preempted because the KV cache was full"),
-    "prompt_tokens_total": (sum, "Prompt tokens of the requests so far, including cached ones"),
-    "generation_tokens_total": (sum, "Tokens generated"),
-    "drafts_total": (sum, "Drafts of speculative decoding that the model checked"),
-    "draft_tokens_total": (sum, "Tokens of these drafts"),
-    "accepted_draft_tokens_total": (sum, "Tokens of these drafts that the model accepted"),
-    "draft_accepted_fraction": (
-        statistics.fmean,
-        "Accepted / drafted tokens, 0 to 1, that the server reports of its last steps; of servers without counters",
-    ),
-    "accepted_length_tokens": (statistics.fmean, "Tokens of a step, the model's own included, reported likewise"),
-    "process_start_unix_s": (max, "When the server's process started, in Unix time"),
+_FOLDS: dict[str, Callable[[list[float]], float]] = {
+    **dict.fromkeys(("kv_cache_usage_fraction", "draft_accepted_fraction", "accepted_length_tokens"), statistics.fmean),
+    "process_start_unix_s": max,
 }
-"""Metric → how to combine its label sets (one per engine core) and servers, and what it is."""
+"""Metric → how to combine its label sets (one per engine core) and servers; the others are sums."""
 _OF_EACH = "server_"
 
 
@@ -43,13 +27,6 @@ class ServerMetrics(TelemetrySource):
     """Reads the running server; one that does not listen yet gives no readings, which is not a failure."""
 
     name = "server"
-    metrics: ClassVar = {
-        **{metric: text for metric, (_, text) in _METRICS.items()},
-        **{
-            f"{_OF_EACH}{metric}": f"`{metric}` of each of several servers; `device` is its number"
-            for metric in ("requests_running", "kv_cache_usage_fraction", "generation_tokens_total")
-        },
-    }
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
@@ -100,7 +77,7 @@ def parse(text: str, names: Mapping[str, tuple[str, ...]]) -> list[Reading]:
             if math.isfinite(sample.value):
                 found.setdefault(sample.name, []).append(sample.value)
     return [
-        Reading(metric, sum(_METRICS[metric][0](found[name]) for name in group))
+        Reading(metric, sum(_FOLDS.get(metric, sum)(found[name]) for name in group))
         for metric, group in names.items()
         if found.keys() >= set(group)
     ]
@@ -121,7 +98,9 @@ def combined(servers: Sequence[list[Reading]]) -> list[Reading]:
         if f"{_OF_EACH}{metric}" in ServerMetrics.metrics
     ]
     return [
-        Reading(metric, _METRICS[metric][0](values)) for metric, values in found.items() if len(values) == len(servers)
+        Reading(metric, _FOLDS.get(metric, sum)(values))
+        for metric, values in found.items()
+        if len(values) == len(servers)
     ] + each
 
 

@@ -180,6 +180,8 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     in_flight = -(-min(requests.count, limit_in_flight or requests.count) // configuration.replicas)
     sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
     context = asked_tokens(place, known) or facts.shape.max_positions or requests.longest_tokens or 0
+    if place.effective(known).get("context_length") == "auto":
+        context = min(context, requests.longest_tokens or context)
     if engine.reserves_context:  # it reserves the cache for max_num_seqs sequences, or for one if that is not set
         sequences = limit if isinstance(limit, int) else 1
     return Demand(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from servelab.engines.options import Parallel
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
@@ -30,14 +31,17 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
     if now.accelerators != now.number("tensor_parallel_size"):
         return "the command uses another layout than tensor parallel; write its alternatives by hand"
     heads = now.model.facts.shape.attention_heads if now.model.facts.shape else None
+    split = {"expert_parallel": None} if now.options.get("expert_parallel") else {}
     found = []
     for tensor in (1, 2, 4, 8):
-        fits = (heads is None or heads % tensor == 0) and now.fits(tensor, now.least_weights_gib) is not False
+        each, needed = Parallel(tensor), now.load.tokens * max(1, now.load.users * tensor // now.per_node)
+        fits = (heads is None or heads % tensor == 0) and now.fits(each, now.least_weights_gib, needed) is not False
         if tensor > now.per_node or tensor == now.accelerators or not fits:
             continue
-        servers = now.per_node // tensor
+        servers, shorter = now.per_node // tensor, now.shortened(each)
         effect = "fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"
-        costs = ["fits only with smaller weights"] * (now.fits(tensor) is False)
+        costs = ["fits only with smaller weights"] * (now.fits(each) is False)
+        costs += ["its context is shorter than the model's"] * bool(shorter)
         costs += ["several servers need a balancer"] * (servers > 1)
         found.append(
             Proposal(
@@ -45,7 +49,8 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
                 f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: {effect}",
                 "-21 to +80 % a node",
                 "; ".join(costs),
-                options={"tensor_parallel_size": tensor},
+                options={"tensor_parallel_size": tensor, **split},
+                arguments=shorter,
                 accelerators=tensor,
                 is_sure=True,
             )
@@ -65,14 +70,22 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
     if count > 1 and not now.effective.get("expert_parallel"):
         reason = "each accelerator has whole experts, which tensor parallel may split too finely"
         found.append(Proposal("expert parallel", reason, "-7 to +4 %", options={"expert_parallel": True}))
-    if now.engine.name == "sglang" and count > 1:
-        for share in (None, 0.85):
-            options = {"memory_share": share} if share else {}
-            label = f"attention DP{count}" + (f", memory share {share}" if share else "")
-            reason = f"the KV cache is not copied on {count} accelerators"
-            arguments = {"attn-dp-size": count}
-            found.append(Proposal(label, reason, "-9 to +144 %", options=options, arguments=arguments))
-    elif now.number("data_parallel_size") == 1 and "data_parallel_size" in now.engine.options:
+    spread, is_latent = Parallel(data=now.per_node), bool(now.model.facts.shape and now.model.facts.shape.is_latent)
+    if now.engine.name == "sglang":
+        size = count if count > 1 else now.per_node
+        wide = {"tensor_parallel_size": size} if size != count else {}
+        for share in ({}, {"memory_share": 0.85}):
+            proposal = Proposal(
+                f"attention DP{size}" + (", memory share 0.85" if share else ""),
+                f"the KV cache is not copied on {size} accelerators",
+                "-9 to +144 %",
+                options={**wide, **share},
+                arguments={"attn-dp-size": size},
+                accelerators=wide.get("tensor_parallel_size"),
+                is_sure=is_latent,
+            )
+            found.append(proposal)
+    elif now.number("data_parallel_size") == 1 and now.fits(spread) is not False:
         found.append(
             Proposal(
                 f"DP{now.per_node} with experts",
@@ -80,7 +93,9 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
                 "-9 to +144 %",
                 "the weights of attention on each accelerator; the context may have to be shorter",
                 options={"tensor_parallel_size": 1, "data_parallel_size": now.per_node, "expert_parallel": True},
+                arguments=now.shortened(spread),
                 accelerators=now.per_node,
+                is_sure=is_latent,
             )
         )
     return found or "the command does so already"

@@ -11,14 +11,15 @@ _GAIN = {"fp8": "+3 to +51 %", "nvfp4": "", "int8": "about +7 %", "int4": "-27 t
 _ASKED = "answers may change: they are asked"
 _MANY = 200_000
 """Tokens in flight at a server that fill many a KV cache; where the model's shape is not known."""
-_SHARE = {"vllm": 0.95, "vllm-ascend": 0.95, "tensorrt-llm": 0.95, "sglang": 0.88}
+_SHARES = ("vllm", "vllm-ascend", "tensorrt-llm", "sglang")
+_LARGE, _MORE = 0.95, 0.05
 _FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
 
 
 @lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090 and A100")
 def weights(now: Situation) -> Sequence[Proposal] | str:
     """Published weights of the model, and the engine's own FP8 where there are none."""
-    if now.board.capability is None:
+    if now.board.capability is None and now.engine.name != "vllm-ascend":
         return "no number format is known to be faster on this board"
     if now.model.format != "bf16":
         return f"the weights are {now.model.format} already"
@@ -43,6 +44,7 @@ def _published(now: Situation, number_format: str) -> Proposal:
         _GAIN[number_format],
         _ASKED,
         model=model,
+        arguments={"quantization": "ascend"} if now.engine.name == "vllm-ascend" else {},
         is_sure=number_format == "fp8",
     )
 
@@ -50,17 +52,16 @@ def _published(now: Situation, number_format: str) -> Proposal:
 @lever("memory-share", 6, "Memory for the KV cache", "GLM-5.2 on H200, GPUStack")
 def share(now: Situation) -> Sequence[Proposal] | str:
     """A larger share of the memory."""
-    value = _SHARE.get(now.engine.name)
     known = now.effective.get("memory_share")
-    if now.board.is_cpu or value is None:
+    if now.board.is_cpu or now.engine.name not in _SHARES or not isinstance(known, float):
         return "the engine has no such setting here"
-    if isinstance(known, float) and known >= value:
+    value = _LARGE if now.engine.works_inside_share else min(_LARGE, round(known + _MORE, 2))
+    if known >= value:
         return f"the command has {known}"
     tokens = now.kv_tokens()
     if tokens and tokens > 2 * now.users_each * now.load.tokens:
         return f"the KV cache holds about {tokens:,} tokens, twice what the load needs"
-    saw = f"{known} by default" if known else "the engine's own formula is careful"
-    reason = f"{saw}; more KV cache for {now.users_each} requests in flight"
+    reason = f"{known} without it; more KV cache for {now.users_each} requests in flight"
     label, gain = f"memory share {value}", "0 to +134 %"
     if "memory_share" not in now.engine.options:
         return [Proposal(label, reason, gain, arguments={"kv_cache_free_gpu_memory_fraction": value})]
@@ -79,4 +80,5 @@ def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
     if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
         return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as it can be told"
     reason = f"{need:,} tokens are in flight; the KV cache holds twice as many"
-    return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=True)]
+    is_sure = (now.kv_tokens(now.least_weights_gib) or _MANY) < need  # also with the smallest weights
+    return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=is_sure)]

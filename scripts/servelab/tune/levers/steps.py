@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from servelab.engines.options import OPTIONS
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
+_DECODE_GRAPH = "cuda-graph-max-bs-decode"
 _LIMITS = ("max_num_batched_tokens", "memory_share")
 """Settings that slow a server if they are low."""
 _SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False}
@@ -57,20 +59,25 @@ def sequences(now: Situation) -> Sequence[Proposal] | str:
 @lever("batched-tokens", 11, "Tokens in a step", "six tries on GPUStack's pages")
 def tokens(now: Situation) -> Sequence[Proposal] | str:
     """One and two doublings above what the engine does by itself, or the command if that is more."""
-    own = now.engine.defaults(now.version, now.board, {}, now.arguments).get("max_num_batched_tokens")
-    default = max(now.number("max_num_batched_tokens"), own if isinstance(own, int) else 0)
+    name = "max_num_batched_tokens"
+    if now.number("chunked-prefill-size"):  # SGLang's smaller limit: a step of several prompts ends there too
+        name = "chunked-prefill-size"
+    usual = now.engine.defaults(now.version, now.board, {}, now.arguments).get(name)
+    default = max(now.number(name), usual if isinstance(usual, int) else 0)
     if not default:
         return "the engine's own limit is not known here"
     if now.load.prompt_tokens < 200 and not now.board.is_cpu:
         return "prompts are short: prefill is a small part of the work"
     if now.load.prompt_tokens * now.users_each < default:
         return f"all prompts in flight are fewer tokens than the limit of {default:,}"
-    reason = f"{default:,} {'by default on this board' if default == own else 'typed'}"
+    reason = f"{default:,} {'by default on this board' if default == usual else 'typed'}"
     cost = "more memory for activations, and longer gaps between tokens"
-    return [
-        Proposal(f"{each:,} tokens a step", reason, "-21 to +3 %", cost, options={"max_num_batched_tokens": each})
-        for each in (2 * default, 4 * default)
-    ]
+    found = []
+    for each in (2 * default, 4 * default):
+        own, given = ({name: each}, {}) if name in OPTIONS else ({}, {name: each})
+        label = f"{each:,} tokens a step"
+        found.append(Proposal(label, reason, "-21 to +3 %", cost, options=own, arguments=given))
+    return found
 
 
 @lever("mode", 12, "Mode of vLLM", "vllm/engine/arg_utils.py, 0.33.0; two tries")
@@ -87,10 +94,9 @@ def mode(now: Situation) -> Sequence[Proposal] | str:
 @lever("context", 13, "Context length", "two tries on GPUStack's pages")
 def context(now: Situation) -> Sequence[Proposal] | str:
     """A context as long as the load."""
-    if now.load.longest_tokens is None:
+    value, model = now.load.context, now.number("context_length")
+    if value is None:
         return "the longest request of the load is not known before the workload is prepared"
-    value = -(-(now.load.longest_tokens + 64) // 1024) * 1024  # a chat template takes some
-    model = now.number("context_length")
     if not model or model < 4 * value:
         return "the context is within four times the longest request, or not known"
     reason = f"the load needs {value:,} of {model:,} tokens"
@@ -102,11 +108,11 @@ def context(now: Situation) -> Sequence[Proposal] | str:
 def graphs(now: Situation) -> Sequence[Proposal] | str:
     """CUDA graphs for as many sequences as are in flight; a batch takes the next larger graph in vLLM alone."""
     users, name = now.users_each, now.engine.name
-    largest = {"vllm": 512, "tensorrt-llm": 128}.get(name)
-    if largest is None or (name == "vllm" and users <= largest):
+    largest = {"vllm": 512, "tensorrt-llm": 128, "sglang": now.number(_DECODE_GRAPH)}.get(name)
+    if not largest or (name != "tensorrt-llm" and users <= largest):
         return "graphs cover what is in flight, or the engine has no such setting here"
     reason = f"{users} are in flight, and the largest graph has {largest}"
-    settings = {"max-cudagraph-capture-size": users}
+    settings = {_DECODE_GRAPH if name == "sglang" else "max-cudagraph-capture-size": users}
     if name == "tensorrt-llm":
         reason += "; a batch between two graphs runs without one"
         config = "extra_llm_api_options.cuda_graph_config."
