@@ -162,6 +162,11 @@ def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path)
     assert (found.about, found.about_starts) == (3 + 1 + 6, 3 + 1 + 6)
     assert found.about_s == pytest.approx(10 * 360.0)
     assert found.lines()[0].endswith("about 1.0 accelerator-hours by past runs")
+    for hours, text in (
+        (1.5, "1.2 h with 4 pairs; the budget of 1.5 accelerator-hours allows 4 of"),
+        (1.1, "is less:"),
+    ):
+        assert text in forecast(make_project(content | {"budget": {"accelerator_hours": hours}}), tmp_path).power
     content["workloads"] = ["cpu-sharegpt", "cpu-short"]
     found = forecast(make_project(content), tmp_path)
     # nothing was measured on cpu-short

@@ -104,8 +104,8 @@ def change_of_pairs(log_ratios: Sequence[float], orders: Sequence[int] = (), apa
     else:
         value, low, high = _signed_rank_ci95(log_ratios, order_effect(log_ratios, orders), orders)
     if low is None or high is None:
-        return Interval(_percent(value), None, None)
-    return Interval(*map(_percent, (value, low + min(apart, 0.0), high + max(apart, 0.0))))
+        return Interval(percent_of(value), None, None)
+    return Interval(*map(percent_of, (value, low + min(apart, 0.0), high + max(apart, 0.0))))
 
 
 def order_effect(log_ratios: Sequence[float], orders: Sequence[int]) -> float | None:
@@ -149,5 +149,6 @@ def _means_left_out(count: int) -> int:
     return left_out - 1
 
 
-def _percent(log_change: float) -> float:
+def percent_of(log_change: float) -> float:
+    """A change in percent, of its natural logarithm."""
     return 100 * math.expm1(log_change)

@@ -101,6 +101,8 @@ class PastTimes:
         """`runs` is `results/runs`."""
         self._starts: dict[str, list[float]] = {}
         self._runs: dict[str, list[Parts]] = {}
+        self.held_s: dict[str, float] = {}
+        """Accelerator-seconds of each run."""
         specs, statuses = {}, {}
         for run in past_runs(runs):
             try:
@@ -108,7 +110,7 @@ class PastTimes:
                 statuses[run.run_id] = status, int(run.spec["hardware"]["count"])
             except (ServelabError, LookupError, TypeError, ValueError):
                 continue
-            specs[run.run_id] = run.spec
+            specs[run.run_id], self.held_s[run.run_id] = run.spec, statuses[run.run_id][0].accelerator_s
         for run_id, parts in parts_of_runs(statuses).items():
             for key in _alike(specs[run_id]):
                 self._runs.setdefault(key, []).append(parts)

@@ -32,7 +32,7 @@ from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table
 from servelab.search.project import load_project
-from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pair_order, pairs_wanted, proved_change
+from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pairs_wanted, proved_change
 from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
 from servelab.study.study import Objective
@@ -124,7 +124,7 @@ class InterleavedPairs:
         needed = FIRST_PAIRS
         left_out = 0
         while len(pairs) < needed:
-            order = pair_order(len(pairs))
+            order = (BASELINE, WINNER)[:: -1 if len(pairs) % 2 else 1]
             pair = {side: self._start(old if side == BASELINE else new) for side in order}
             if _gap(pair[BASELINE], pair[WINNER]) > MOST_BETWEEN:
                 left_out += 1

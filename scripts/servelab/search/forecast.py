@@ -63,7 +63,7 @@ class Forecast(Strict):
     known: int
     stages: list[StageLeft]
     power: str
-    """The gains that its proof can find, with starts like those of past studies."""
+    """The gains that its proof can find within the budget, with starts like those of past studies; its hours."""
     split: str
     """The shares of its hours; empty if they are not known."""
     search: str | None
@@ -165,16 +165,18 @@ def forecast(
         )
         for step, of_stage in stages
     ]
+    about_s = _sum([stage.about_s for stage in found])
+    spent_s = sum(past.held_s.get(run_id, 0.0) for run_id in measured)
     return Forecast(
         study=project.study.study,
         measured=len(measured),
         about=sum(map(len, visits)),
         about_starts=len(visits),
-        about_s=_sum([stage.about_s for stage in found]),
+        about_s=about_s,
         is_past=all(past.of_visit(visit) for visit in visits),
         known=sum(len(visit) for step, of_stage in stages if step.is_known for visit in of_stage),
         stages=found,
-        power=power_text(project.study, past_noise(project.study, results)) if visits else "",
+        power=_power(project.study, results, past, stages[-1][0].plan, spent_s, about_s) if visits else "",
         split=_split(project, visits, past),
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
@@ -285,6 +287,25 @@ def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS,
     known = "assumed" if noise == PRIOR else "as measured"
     text = f"starts scatter by {noise.sd_percent:.1f} % ({known})"
     return f"{text}: {of} of {', '.join(parts)} is proved" if parts else f"{text}: no gain exceeds the margin"
+
+
+def _power(study: Study, results: Path, past: PastTimes, proof: Plan, spent_s: float, about_s: float | None) -> str:
+    """`power_text` within the budget, and the hours left; `proof` is the plan of the first pairs, or of all."""
+    noise, most, room = past_noise(study, results), study.proof.most_pairs, ""
+    sides = [[run.spec for run in each.runs if run.workload == study.objective.on] for each in proof.candidates]
+    a_pair_s = _sum([time and time.accelerator_s for side in sides if side for time in [_cost(past, side[:1])]])
+    if len(sides) < 2 or not all(sides) or not a_pair_s or about_s is None:
+        return power_text(study, noise)
+    if study.budget is not None:
+        left_s = 3600 * study.budget.accelerator_hours - spent_s - about_s
+        most = min(most, len(sides[0]) + max(0, int(left_s // a_pair_s)))
+        room = f"; the budget of {study.budget.accelerator_hours:g} accelerator-hours "
+        room += (
+            f"allows {most} of {study.proof.most_pairs} pairs" if left_s >= 0 else "is less: candidates are left out"
+        )
+    limited = study.model_copy(update={"proof": study.proof.model_copy(update={"most_pairs": most})})
+    takes = f"; what is left takes about {_hours(about_s + (most - len(sides[0])) * a_pair_s)} h with {most} pairs"
+    return f"{power_text(limited, noise)}{takes}{room}"
 
 
 def past_noise(study: Study, results: Path) -> StartNoise:

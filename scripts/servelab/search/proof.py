@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from servelab.core.files import FiniteOrNull, JsonPart
-from servelab.metrics.statistics import LEAST_RANKED, Interval, change_of_pairs, order_effect, t_quantile
+from servelab.metrics.statistics import LEAST_RANKED, Interval, change_of_pairs, order_effect, percent_of, t_quantile
 from servelab.search.decide import sum_of_squares
 from servelab.search.decision import CANNOT_TELL
 
@@ -52,11 +52,6 @@ class ProofPair(NamedTuple):
         if not all(0 < value < math.inf for value in self[:2]):
             raise ValueError(f"both values of a pair must be above 0: {self}")
         return math.log(self.baseline), math.log(self.winner)
-
-
-def pair_order(number: int) -> tuple[str, str]:
-    """Which side of pair `number` (from 0) is started first and second: baseline first in even ones, last in odd."""
-    return (BASELINE, WINNER) if number % 2 == 0 else (WINNER, BASELINE)
 
 
 def asked_half_width_percent(promised_percent: float, within_percent: float | None = None) -> float:
@@ -123,11 +118,7 @@ def half_width_percent(low: float, high: float) -> float:
 
     `low` and `high` are in percent; halved between logarithms: 100 · (√((1 + high / 100) / (1 + low / 100)) - 1).
     """
-    return _percent((math.log1p(high / 100) - math.log1p(low / 100)) / 2)
-
-
-def _percent(log_change: float) -> float:
-    return 100 * math.expm1(log_change)
+    return percent_of((math.log1p(high / 100) - math.log1p(low / 100)) / 2)
 
 
 _NOISIER = (199, 47, 23, 15, 11, 8.9, 7.5, 6.5)
@@ -157,13 +148,19 @@ def uneven_starts(pairs: Sequence[ProofPair]) -> str | None:
         is_noisier = spread[name] > max(_NOISIER[at] * other, (len(pairs) - 1) * _LEAST_GAP**2 / 4)
         if gap > max(_APART[at] * sd, _LEAST_GAP) or (is_noisier and gap > _LEAST_GAP):
             few, word = (low, "lower") if len(low) <= len(high) else (high, "higher")
-            apart = abs(_percent(statistics.fmean(few) - statistics.fmean(high if few is low else low)))
+            apart = abs(percent_of(statistics.fmean(few) - statistics.fmean(high if few is low else low)))
             verb = "is" if len(few) == 1 else "are"
             found.append(f"{len(few)} of {len(pairs)} starts of the {name} {verb} {apart:.0f} % {word}")
         elif is_noisier:
             times = f"{math.sqrt(spread[name] / other):.0f} times" if other else "far more than"
             found.append(f"the starts of the {name} scatter {times} as much as the other side's")
     return "; ".join(found) or None
+
+
+_SLOW_SHARE, _SLOWER = 0.12, 0.2
+"""Share of slow starts on the winner's side that a proof should not overlook, and how much slower they are."""
+_UNSEEN_PERCENT = percent_of(-_SLOW_SHARE * math.log1p(-_SLOWER))
+"""The gain that they undo on average; a proof that drew none of them cannot see it."""
 
 
 def _split(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
@@ -249,6 +246,10 @@ def judge_proof(
     uneven = uneven_starts(pairs)
     if uneven:
         reason = f"{reason} (uneven starts: {uneven})"
+    elif verdict == BETTER and min(abs(low or 0), abs(high or 0)) <= _UNSEEN_PERCENT:
+        missed = f"{len(pairs)} pairs miss such in {100 * (1 - _SLOW_SHARE) ** len(pairs):.0f} %"
+        slow = f"{100 * _SLOW_SHARE:.0f} % of starts {100 * _SLOWER:.0f} % slower"
+        reason += f" if the winner has no slower starts than were drawn ({slow} may undo it, and {missed})"
     return ProofVerdict(
         verdict=verdict,
         why=_side_by_side(
@@ -259,7 +260,7 @@ def judge_proof(
         change_percent=None if change is None else change.value,
         change_ci95_low_percent=low,
         change_ci95_high_percent=high,
-        second_start_percent=None if effect is None or len(pairs) < LEAST_RANKED else _percent(effect),
+        second_start_percent=None if effect is None or len(pairs) < LEAST_RANKED else percent_of(effect),
         uneven_starts=uneven,
         smallest_change_percent=None if low is None or high is None else half_width_percent(low, high),
     )

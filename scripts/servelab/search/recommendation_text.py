@@ -105,7 +105,7 @@ def _unsure(proof: Proof) -> str:
     if low is None or high is None or proof.smallest_change_percent is None:
         return f"{text} in one pair, which has no interval"
     smallest = percent(proof.smallest_change_percent, signed=False)
-    return f"{text} (between {_between(low, high)}) and could have seen a change of {smallest} or more"
+    return f"{text} (between {_between(low, high)}) and could have seen a change of {smallest} or more{_uneven(proof)}"
 
 
 def _kept(recommended: Recommended) -> str:
@@ -121,7 +121,12 @@ def _kept(recommended: Recommended) -> str:
         return f"what the search proposed {proof.why}"
     low, high = proof.change_ci95_low_percent, proof.change_ci95_high_percent
     sure = "" if low is None or high is None else f" (between {_between(low, high)})"
-    return f"what the search proposed is {proof.verdict} in the proof, {percent(proof.change_percent)}{sure}"
+    found = f"{proof.verdict} in the proof, {percent(proof.change_percent)}{sure}{_uneven(proof)}"
+    return f"what the search proposed is {found}"
+
+
+def _uneven(proof: Proof) -> str:
+    return f"; {proof.uneven_starts}" if proof.uneven_starts else ""
 
 
 def render_recommendation(recommended: Recommended, report: Path, model_has_name: bool = True) -> str:
