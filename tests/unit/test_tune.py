@@ -144,9 +144,13 @@ def test_a_credential_of_the_command_is_left_out(capsys):
 
 CASES = {
     "A1": ((*H100, "--all-engines"), "vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
-    "A8": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-32B -tp 2", {"FP8 weights", "TP1", "TP4"}),
+    "A8": (
+        (*H100, "--per-node", "8", "--users", "500", "--prompt", "4000", "--answer", "200"),
+        "vllm serve Qwen/Qwen3-32B -tp 2",
+        {"FP8 weights", "TP1", "TP4"},
+    ),
     "B": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 -ep", {"TP4", "DP8 with experts"}),
-    "B from TP4": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4", {"expert parallel"}),
+    "B4": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4", {"expert parallel"}),
     "C": (
         ("--hardware", "NVIDIA A100-SXM4-80GB", "--per-node", "4", "--users", "400"),
         "vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4",
@@ -183,8 +187,8 @@ CASES = {
 NEVER = {
     "A1": {"256 sequences", "TP2"},
     "B": {"FP8 weights", "TP8", "TP2"},
-    "B from TP4": {"TP8"},
-    "C": {"FP8 weights", "FP8 KV cache", "TP1"},
+    "B4": {"TP8"},
+    "C": {"FP8 weights", "FP8 KV cache"},
     "D": {"FP8 weights"},
     "G": {"TP4", "TP2"},
     "H": {"FP8 weights"},

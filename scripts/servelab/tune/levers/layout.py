@@ -34,8 +34,8 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
     split = {"expert_parallel": None} if now.options.get("expert_parallel") else {}
     found = []
     for tensor in (1, 2, 4, 8):
-        each, needed = Parallel(tensor), now.load.tokens * max(1, now.load.users * tensor // now.per_node)
-        fits = (heads is None or heads % tensor == 0) and now.fits(each, now.least_weights_gib, needed) is not False
+        each = Parallel(tensor)
+        fits = (heads is None or heads % tensor == 0) and now.fits(each, now.least_weights_gib) is not False
         if tensor > now.per_node or tensor == now.accelerators or not fits:
             continue
         servers, shorter = now.per_node // tensor, now.shortened(each)
