@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -194,7 +193,7 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         why += f"; not measured at one place: {differs}"
     return Verdict(
         candidate=row["candidate"],
-        run_id=_text(row["run_id"]),
+        run_id=None if pd.isna(row["run_id"]) else str(row["run_id"]),
         outcome=row["outcome"],
         verdict=verdict,
         change_percent=change[0],
@@ -342,7 +341,3 @@ def _reason(plan: SearchedPlan, verdicts: list[Verdict], winner: int) -> str:
     reason = f"no candidate beats {verdicts[0].candidate} beyond noise and margin"
     untold = sum(verdict.verdict == CANNOT_TELL for verdict in verdicts)
     return f"{reason}; of {untold} it cannot be told, because a run was disturbed" if untold else reason
-
-
-def _text(value: Any) -> str | None:
-    return None if pd.isna(value) else str(value)

@@ -21,7 +21,7 @@ def _failed_requests(evidence: Evidence) -> Saw:
     total = len(evidence.counted)
     if not total:
         return invalid("no request was counted")
-    errors = _errors(evidence)
+    errors = Counter(error for error in evidence.counted["error"] if error is not None)
     if not errors:
         return ok(f"all {total:,} requests succeeded")
     common = min(errors.items(), key=lambda item: (-item[1], item[0]))[0]
@@ -94,11 +94,6 @@ def _more_events_than_tokens(evidence: Evidence) -> Saw:
     more = int((done["chunks"] > done["output_tokens"] + 1).sum())
     text = f"{more:,} of {len(done):,} answers have more events than tokens"
     return suspect(text) if more > _EVENTS_SUSPECT * len(done) else ok(text)
-
-
-def _errors(evidence: Evidence) -> Counter[str]:
-    """How often the counted requests ended in each error."""
-    return Counter(error for error in evidence.counted["error"] if error is not None)
 
 
 def _with_input(evidence: Evidence) -> RecordArray:
