@@ -114,7 +114,8 @@ def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judg
     assert render_recommendation(found, "report.html").startswith(
         "cpu-smollm2: Cannot tell, so keep the baseline: runs"
     )
-    assert not answer(decisions=[decided(b="worse")]).untold
+    found = answer(decisions=[decided(b="worse", c="not run")])
+    assert not found.untold and "The budget left out 1 of the search's candidates." in found.note
 
 
 def test_for_latency_the_lower_side_is_better(answer):

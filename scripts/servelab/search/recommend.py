@@ -19,7 +19,7 @@ from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
 from servelab.results.parse import SATURATED
-from servelab.search.decide import unfit
+from servelab.search.decide import NOT_RUN, unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
 from servelab.search.deployment import forms, launched
 from servelab.search.planning import effective_changes, shown
@@ -115,12 +115,13 @@ def recommend(
     manifest = manifests[side]
     answers = found_in(rows[side])
     of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
-    untold = _untold(decisions)
+    untold, left_out = _ended(decisions, CANNOT_TELL), _ended(decisions, NOT_RUN) if isinstance(study, Study) else []
     notes = (
         _note(answer.configuration.model, answers),
         measurement_note(study, last, changed, of_side),
         last.limited if isinstance(last, Plan) else None,
         f"The search could not judge {', '.join(untold)}, as runs were disturbed." if untold else None,
+        f"The budget left out {len(left_out)} of the search's candidates." if left_out else None,
         _effective_note(study, baseline.configuration, answer.configuration),
     )
     deployment = {}
@@ -286,10 +287,10 @@ def _effective_note(study: SearchedStudy, before: Configuration, after: Configur
     return f"What differs from the baseline as the engine serves it: {shown(changes)}." if changes else None
 
 
-def _untold(decisions: Sequence[Decision]) -> list[str]:
-    """Candidates that the search could not judge, as runs were disturbed; by their last verdict."""
-    verdicts = {each.candidate: each.verdict for decision in decisions for each in decision.candidates}
-    return [candidate for candidate, verdict in verdicts.items() if verdict == CANNOT_TELL]
+def _ended(decisions: Sequence[Decision], verdict: str) -> list[str]:
+    """Candidates of the search whose last verdict is this one."""
+    found = {each.candidate: each.verdict for decision in decisions for each in decision.candidates}
+    return [candidate for candidate, last in found.items() if last == verdict]
 
 
 def _served_on(manifest: RunManifest) -> str | None:
