@@ -48,7 +48,7 @@ test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 suite: tools
-	$(PYTEST) $(PARALLEL) -m "not slow and not gate" tests/engines tests/servers tests/unit
+	$(PYTEST) $(PARALLEL) -m "not slow and not gate" tests/engines tests/h100 tests/servers tests/unit
 
 gate: tools  ## what .ci/run shows besides: a small study and what reruns of it, one start of vLLM, one study on Slurm
 	-tests/install_packages.sh
@@ -56,7 +56,7 @@ gate: tools  ## what .ci/run shows besides: a small study and what reruns of it,
 
 nightly: tools  ## all that .ci/run has no time for: real vLLM, Slurm, archives, containers, upgrades
 	-tests/install_packages.sh
-	$(PYTEST) -n 2 --no-loadscope-reorder -m "(slow or slurm) and not gate" tests/engines tests/workflow tests/slurm tests/unit
+	$(PYTEST) -n 2 --no-loadscope-reorder -m "(slow or slurm) and not gate" tests/engines tests/h100 tests/workflow tests/slurm tests/unit
 
 GPU_TEST := -m pytest -p no:xdist -p no:cacheprovider -m gpu -s tests/gpu
 

@@ -24,6 +24,7 @@ import time
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 SO_TIMESTAMPNS = 35
@@ -77,12 +78,13 @@ def _event(content: dict[str, object]) -> bytes:
     return _chunk(b"data: " + json.dumps(content, separators=(",", ":")).encode() + b"\n\n")
 
 
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
 _MODELS = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "stub", "max_model_len": 32768}]}
 _GET = {b"/health": b"{}", b"/v1/models": json.dumps(_MODELS).encode()}
 
 
-def _answer(chat: bool, tokens: int) -> tuple[bytes, bytes, bytes, bytes]:
+@cache
+def answer_of(chat: bool, tokens: int, prompt_tokens: int = 8, cached: int = 0) -> tuple[bytes, bytes, bytes, bytes]:
     """What opens the stream, an event, the last event, and what closes the stream; shaped as vLLM's are."""
     base: dict[str, object] = {"id": "cmpl-0123456789abcdef", "created": 1764000000, "model": MODEL}
     base["object"] = "chat.completion.chunk" if chat else "text_completion"
@@ -92,7 +94,8 @@ def _answer(chat: bool, tokens: int) -> tuple[bytes, bytes, bytes, bytes]:
         return _event(base | {"choices": [{"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}]})
 
     role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-    usage = {"prompt_tokens": 8, "completion_tokens": tokens, "total_tokens": 8 + tokens}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
+    usage |= {"prompt_tokens_details": {"cached_tokens": cached}} if cached else {}
     closing = _event(base | {"choices": [], "usage": usage}) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
     return _event(base | {"choices": [role]}) if chat else b"", event(None), event("length"), closing
 
@@ -100,7 +103,7 @@ def _answer(chat: bool, tokens: int) -> tuple[bytes, bytes, bytes, bytes]:
 class Stub:
     """The loop."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._schedule = schedule
         self._draw = random.Random(schedule.seed)
         self._tick_ns = int(schedule.tick_ms * 1e6)
@@ -109,14 +112,13 @@ class Stub:
         self._blocked: dict[int, Stream] = {}
         self._due: dict[int, list[Stream]] = defaultdict(list)
         self._ticks: list[int] = []
-        self._answers: dict[tuple[bool, int], tuple[bytes, bytes, bytes, bytes]] = {}
         self.received = array("q")
         """Monotonic ns at which the kernel took in each request."""
         self.written: list[array[int]] = []
         """The same for each request's tokens, just before they were written."""
         self.late_ns = array("q")
         """How much later than scheduled each token was written."""
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._listener = socket.create_server(address, backlog=4096)
         self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._listener.setblocking(False)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
@@ -126,16 +128,20 @@ class Stub:
         """Serves until the process is told to end."""
         while True:
             wait_s = max(0.0, (self._ticks[0] - time.monotonic_ns()) / 1e9) if self._ticks else -1
-            for fd, events in self._epoll.poll(wait_s):
-                if fd == self._listener.fileno():
-                    self._accept()
-                elif events & select.EPOLLOUT:
-                    self._flush(self._blocked[fd])
-                else:
-                    self._read(self._connections[fd])
+            self.poll(wait_s)
             while self._ticks and self._ticks[0] <= time.monotonic_ns():
                 for stream in self._due.pop(heapq.heappop(self._ticks)):
                     self._step(stream)
+
+    def poll(self, wait_s: float) -> None:
+        """Takes in what has come, and sends what was held up."""
+        for fd, events in self._epoll.poll(wait_s):
+            if fd == self._listener.fileno():
+                self._accept()
+            elif events & select.EPOLLOUT:
+                self._flush(self._blocked[fd])
+            else:
+                self._read(self._connections[fd])
 
     def _accept(self) -> None:
         try:
@@ -154,26 +160,28 @@ class Stub:
         except OSError:
             data, ancillary = b"", []
         if not data:
-            self._close(connection)
+            self.close(connection)
             return
         connection.data += data
         head, separator, body = connection.data.partition(b"\r\n\r\n")
         if not separator:
             return
         method, path, _ = head.split(b"\r\n", 1)[0].split(b" ", 2)
-        if method != b"POST":
-            self._reply(connection, b"200 OK" if path in _GET else b"404 Not Found", _GET.get(path, b"{}"))
+        if method == b"POST" and len(body) < _content_length(head):
             return
-        if len(body) < _content_length(head):
-            return
-        if path in (b"/v1/completions", b"/v1/chat/completions"):
+        if method == b"POST" and path in (b"/v1/completions", b"/v1/chat/completions"):
             at = _monotonic_ns(ancillary) if ancillary else time.monotonic_ns()
             keeps = b"\r\nconnection: close" not in head.lower()
             self._begin(connection, json.loads(body), path == b"/v1/chat/completions", keeps, at)
         else:
-            self._reply(connection, b"404 Not Found", b"{}")
+            self.reply(connection, *self.answer(method, path))
 
-    def _reply(self, connection: Connection, status: bytes, body: bytes) -> None:
+    def answer(self, method: bytes, path: bytes) -> tuple[bytes, bytes]:
+        """Status and body of what asks for no tokens."""
+        is_there = method == b"GET" and path in _GET
+        return b"200 OK" if is_there else b"404 Not Found", _GET[path] if is_there else b"{}"
+
+    def reply(self, connection: Connection, status: bytes, body: bytes) -> None:
         connection.data = b""
         head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
         connection.sock.send(head + body)
@@ -182,9 +190,7 @@ class Stub:
         connection.data = b""
         tokens = body.get("max_completion_tokens") or body["max_tokens"]
         assert isinstance(tokens, int)
-        if (chat, tokens) not in self._answers:
-            self._answers[chat, tokens] = _answer(chat, tokens)
-        opening, event, last, closing = self._answers[chat, tokens]
+        opening, event, last, closing = answer_of(chat, tokens)
         schedule = self._schedule
         stream = Stream(connection.sock)
         stream.keeps = keeps
@@ -193,7 +199,7 @@ class Stub:
         wait_ms = schedule.first_token_ms + schedule.first_token_spread_ms * self._draw.random()
         self.received.append(at_ns)
         self.written.append(stream.written)
-        connection.sock.send(_HEAD + (b"\r\n" if keeps else b"Connection: close\r\n\r\n") + opening)
+        connection.sock.send(HEAD + (b"\r\n" if keeps else b"Connection: close\r\n\r\n") + opening)
         self._put(stream, at_ns + int(1e6 * wait_ms))
 
     def _put(self, stream: Stream, due_ns: int) -> None:
@@ -210,11 +216,11 @@ class Stub:
             stream.written.append(now)
             self.late_ns.append(now - stream.due_ns)
             stream.left -= 1
-            self._write(stream, stream.event if stream.left else stream.last)
+            self.write(stream, stream.event if stream.left else stream.last)
         if stream.left:
             self._put(stream, stream.due_ns + stream.gap_ns)
 
-    def _write(self, stream: Stream, data: bytes) -> None:
+    def write(self, stream: Stream, data: bytes) -> None:
         if stream.unsent:
             stream.unsent += data
             return
@@ -236,9 +242,9 @@ class Stub:
         data, stream.unsent = stream.unsent, b""
         del self._blocked[stream.sock.fileno()]
         self._epoll.modify(stream.sock.fileno(), select.EPOLLIN)
-        self._write(stream, data)
+        self.write(stream, data)
 
-    def _close(self, connection: Connection) -> None:
+    def close(self, connection: Connection) -> None:
         fd = connection.sock.fileno()
         self._blocked.pop(fd, None)
         del self._connections[fd]
@@ -264,7 +270,7 @@ def _content_length(head: bytes) -> int:
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
             return int(value)
-    raise ValueError("a request without Content-Length")
+    return 0
 
 
 def _monotonic_ns(ancillary: list[tuple[int, int, bytes]]) -> int:

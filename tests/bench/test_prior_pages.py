@@ -32,9 +32,10 @@ def test_predicted_against_measured(page, tmp_path, capsys):
     logs, on, rows, served = Logs(study, folder), study.objective.on, [], []
     for reference, each in study.candidates.items():
         if found := [value for block in logs.rounds(reference, on) if (value := block.value("total_tokens_per_s"))]:
-            read = read_command([each.command])
+            read = read_command([each.command.replace("mindie serve", "vllm serve")])  # the page writes it as vLLM's
             given = {"options": read.options, "arguments": read.arguments, "environment_variables": read.variables}
-            served.append(Configuration(engine=each.engine, model=each.model, accelerators=each.accelerators, **given))
+            engine = "vllm-ascend" if page.endswith("910b") and each.engine == "vllm" else each.engine
+            served.append(Configuration(engine=engine, model=each.model, accelerators=each.accelerators, **given))
             rows.append([*reference.split("/"), each.engine, fmean(found)])
     file = tmp_path / f"{page}.yaml"
     search = {"search": {"strategy": "adaptive", "prior": "kernel-timings"}}

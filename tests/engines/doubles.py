@@ -20,7 +20,9 @@ from servelab.engines.runtimes import RUNTIMES
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
 FLAGS = HERE.parents[1] / "scripts/servelab/engines/flags"
-RELEASES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "double/releases.yaml").read_text())["releases"]
+_PLAYED = yaml.safe_load((HERE / "double/releases.yaml").read_text())
+DEFAULTS: dict[str, Any] = _PLAYED["defaults"]
+RELEASES: dict[str, dict[str, Any]] = _PLAYED["releases"]
 NEWEST = list({played["engine"]: release for release, played in reversed(RELEASES.items())}.values())
 """One release of each engine: the first in the file."""
 STALLS = {"DOUBLE_STARTS_FOR_S": "600"}
@@ -43,20 +45,25 @@ def part(release: str) -> dict[str, Any]:
 
 def environment(release: str, folder: Path) -> Path:
     """`environment.json` of a double, made in `folder` by the runtime `host`."""
-    played = part(release)
-    engine: Engine = ENGINES.get(played["engine"])
+    engine: Engine = ENGINES.get(RELEASES[release]["engine"])
+    RUNTIMES.get("host").build(engine, lock(release, folder), folder / "environment")
+    return folder / "environment/environment.json"
+
+
+def lock(release: str, folder: Path, script: Path = HERE / "double/serve.py", **more: Any) -> Path:
+    """The description for runtime `host` of a program that runs the script with the release's part and `more`."""
+    played = part(release) | more
     (folder / "part.json").write_text(json.dumps(played))
     program = folder / "mindie-service/bin/program"  # some look for their version above it
     program.parent.mkdir(parents=True)
-    interpreter, script = shlex.quote(sys.executable), shlex.quote(str(HERE / "double/serve.py"))
-    program.write_text(f'#!/bin/sh\nexec {interpreter} {script} {shlex.quote(str(folder / "part.json"))} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(script), str(folder / "part.json")])} "$@"\n')
     program.chmod(0o755)
     (folder / "version.info").write_text(f"Ascend-mindie : MindIE {played['version']}.B000\n")
-    description = {"name": f"double of {release}", "version": played["version"], "command": str(program)}
+    name = f"double ({script.stem}) of {release}"
+    description = {"name": name, "version": played["version"], "command": str(program)}
     host = folder / f"{release}.host.yaml"
     host.write_text(yaml.safe_dump(description))
-    RUNTIMES.get("host").build(engine, host, folder / "environment")
-    return folder / "environment/environment.json"
+    return host
 
 
 def model(folder: Path) -> Path:

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -38,7 +39,7 @@ case "$1" in
   *) exit 2 ;;
 esac
 for i in 0 1 2 3 4 5 6 7; do
-  echo "$i, GPU-8f2a4c1e-0000-0000-0000-00000000000$i, NVIDIA H100 80GB HBM3, 570.86.10, 81559"
+  echo "$i, GPU-$SLURMD_NODENAME-000$i, NVIDIA H100 80GB HBM3, 570.86.10, 81559"
 done"""
 NPU_SMI = """\
 [ "$*" = "info -m" ] || exit 2
@@ -171,21 +172,28 @@ def npu_study(name="npus", workloads=("tiny",)):
     return study(name, hardware, {"accelerators": 2}, [{"accelerators": 8}], workloads)
 
 
-@pytest.fixture(scope="session")
-def cluster():
-    """A Slurm with a node of 8 GPUs, one of 8 NPUs and one without accelerators."""
+@contextmanager
+def slurm_with(nvidia_smi, *arguments):
+    """A Slurm with these tools of the drivers on its nodes."""
     if missing := missing_programs():
         pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/install_packages.sh installs them")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # its sockets' paths must be short
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, *arguments)
     try:
         cluster.start()
-        cluster.tool("nvidia-smi", NVIDIA_SMI)
+        cluster.tool("nvidia-smi", nvidia_smi)
         cluster.tool("npu-smi", NPU_SMI)
         yield cluster
     finally:
         cluster.stop()
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Slurm with a node of 8 GPUs, one of 8 NPUs and one without accelerators."""
+    with slurm_with(NVIDIA_SMI) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,9 @@
 """A node with faults, beside one without: no run is lost on it, no candidate loses by it, and both are said."""
 
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
-from slurm.cluster import Cluster, missing_programs
-from slurm.conftest import SlurmWorkspace, gpu_study
+from slurm.conftest import SlurmWorkspace, gpu_study, slurm_with
 
 pytestmark = pytest.mark.slurm
 NVIDIA_SMI = """\
@@ -51,17 +48,8 @@ if node.endswith(b"gpu1"):
 @pytest.fixture
 def pair():
     """A Slurm of two nodes with 8 GPUs each."""
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/install_packages.sh installs them")
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    cluster = Cluster(folder, {"gpu1": "gpu:h100", "gpu2": "gpu:h100"})
-    try:
-        cluster.start()
-        cluster.tool("nvidia-smi", NVIDIA_SMI)
+    with slurm_with(NVIDIA_SMI, {"gpu1": "gpu:h100", "gpu2": "gpu:h100"}) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
-    shutil.rmtree(folder)
 
 
 def test_a_study_ends_as_if_the_bad_node_did_not_exist(pair, tmp_path):

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,8 @@ import yaml
 from engines import jobs
 from engines.conftest import double
 from patience import until
-from slurm.cluster import Cluster, Network, missing_programs
-from slurm.conftest import H100, SITE, SlurmWorkspace, study
+from slurm.cluster import Cluster, Network
+from slurm.conftest import H100, NVIDIA_SMI, SITE, SlurmWorkspace, slurm_with, study
 from tokenizers import Tokenizer, models
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -41,36 +40,20 @@ from servelab.metrics.tables import schemas
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[2]
 NODES = ["two1", "two2"]
-NVIDIA_SMI = """\
-case "$1" in
-  --query-gpu=index,uuid,name,driver_version,memory.total) ;;
-  *) exit 2 ;;
-esac
-for i in 0 1 2 3 4 5 6 7; do
-  echo "$i, GPU-$SLURMD_NODENAME-000$i, NVIDIA H100 80GB HBM3, 570.86.10, 81559"
-done"""
 
 
 @pytest.fixture(scope="module")
 def two():
     """A Slurm of two nodes with 8 GPUs each."""
-    programs = [*missing_programs(), *([] if shutil.which("ip") else ["ip"])]
-    if programs:
-        pytest.skip(f"not installed: {', '.join(programs)}; as root, tests/install_packages.sh installs them")
-    if os.getuid() != 0:
-        pytest.skip("only root can make a network for the second node")
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("only root can make a network for the second node, with `ip`")
     network = Network(NODES)
-    cluster = Cluster(folder, dict.fromkeys(NODES, "gpu:h100"), network)
-    cluster.network = network
     try:
-        cluster.start()
-        cluster.tool("nvidia-smi", NVIDIA_SMI)
-        yield cluster
+        with slurm_with(NVIDIA_SMI, dict.fromkeys(NODES, "gpu:h100"), network) as cluster:
+            cluster.network = network
+            yield cluster
     finally:
-        cluster.stop()
         network.remove()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

@@ -77,11 +77,6 @@ class Made:
     def log(self, candidate, text):
         (self.folder / "logs" / f"{candidate}.txt").write_text(text)
 
-    def edit_log(self, candidate, old, new):
-        text = (self.folder / "logs" / f"{candidate}.txt").read_text()
-        assert old in text
-        self.log(candidate, text.replace(old, new))
-
     def claim(self, **fields):
         self.content["claims"].append({"where": "slide 1", "line": 7, "workload": "sharegpt", **fields})
 

@@ -14,7 +14,6 @@ from servelab.study.study import load_study
 
 ROOT = Path(__file__).parents[2]
 GPUS = HardwareSpec(accelerator="H100", device="nvidia", count=4)
-NPUS = HardwareSpec(accelerator="910B", device="ascend", count=8)
 CPU = HardwareSpec(accelerator="cpu", device="cpu", count=1)
 SITE = {
     "site": "ours",

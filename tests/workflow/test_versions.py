@@ -13,7 +13,6 @@ from workspace import ARCHIVE_STUDY, NEW, OLD, Workspace, tiny_study
 pytestmark = pytest.mark.slow
 
 COSTS = re.compile(r"tiny: (\d+) server starts left if the winners stay .*, about (\S+) accelerator-hours by past runs")
-REPORT_ANSWERS = "The answer under each set of versions"
 
 
 def study(version):

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -110,8 +111,8 @@ class Workspace:
         self.folder = folder
 
     @classmethod
-    def create(cls, folder: Path) -> "Workspace":
-        """A fresh copy, with the tiny study as the only one."""
+    def create(cls, folder: Path, shared: Iterable[str] = SHARED_RESULTS) -> "Workspace":
+        """A fresh copy, with the tiny study as the only one, and those results of the project's."""
         folder.mkdir(parents=True)
         for name in PROJECT_FILES:
             source = ROOT / name
@@ -119,9 +120,9 @@ class Workspace:
                 shutil.copytree(source, folder / name)
             else:
                 shutil.copy2(source, folder / name)
-        for name in SHARED_RESULTS:
+        (folder / "results").mkdir()
+        for name in shared:
             (ROOT / "results" / name).mkdir(parents=True, exist_ok=True)
-            (folder / "results").mkdir(exist_ok=True)
             (folder / "results" / name).symlink_to(ROOT / "results" / name)
         for lock in (ROOT / "tests/data").glob("llama.cpp-*.lock.txt"):
             shutil.copy2(lock, folder / "envs" / lock.name)

@@ -24,7 +24,6 @@ from typing import Any
 TOKEN_S = 0.005
 POLL_S = 0.1
 BLOCK = 16
-EXITS = {"argparse": 2, "click": 2}
 
 
 def say(part: dict[str, Any], kind: str, **values: object) -> None:
@@ -40,7 +39,7 @@ def read_flags(part: dict[str, Any], arguments: list[str]) -> dict[str, str]:
 
     A list of flags does not say which take a value: what follows one and is no flag is taken for its value.
     """
-    known, style = set(part["flags"]), part["parser"]
+    known = set(part["flags"])
     given: dict[str, str] = {}
     positional: list[str] = []
     unknown: list[str] = []
@@ -63,7 +62,7 @@ def read_flags(part: dict[str, Any], arguments: list[str]) -> dict[str, str]:
             name = "" if value else name
     if unknown:
         say(part, "unsupported_argument", flag=unknown[0], flags=" ".join(unknown))
-        sys.exit(EXITS[style])
+        sys.exit(2)
     return given | {str(place): word for place, word in enumerate(positional)}
 
 
@@ -317,15 +316,22 @@ def watch(engine: Engine) -> None:
     os._exit(0)
 
 
-def main() -> None:
-    part = json.loads(Path(sys.argv[1]).read_text())
-    arguments = sys.argv[2:]
-    if arguments[:1] == ["-c"]:  # the question for its version
+def answered_question(part: dict[str, Any], arguments: list[str]) -> bool:
+    """Whether it was asked for its version or for what it can do, and has answered."""
+    if arguments[:1] == ["-c"]:
         print(part["version"])
-        return
+        return True
     if arguments and arguments[0].endswith("environment_probe.py"):
         for check in json.loads(Path(arguments[1]).read_text())["checks"]:
             print("servelab-check: " + json.dumps({"check": check, "verdict": "ok", "saw": "a double"}))
+        return True
+    return False
+
+
+def main() -> None:
+    part = json.loads(Path(sys.argv[1]).read_text())
+    arguments = sys.argv[2:]
+    if answered_question(part, arguments):
         return
     if part["leads_its_group"]:
         os.setpgid(0, 0)

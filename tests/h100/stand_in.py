@@ -1,0 +1,304 @@
+"""A simulated server on made-up H100: `stand_in.py part.json <the engine's own command line>`.
+
+It knows the flags that the release's parser knows, divides an H100's memory, takes a made-up time to load, prints the
+release's lines, and then answers the OpenAI API, `/health`, `/v1/models` and `/metrics` as its scheduler decides.
+Nothing is measured: step times are those of simulated-steps-*.json, and `slower` in part.json says how many seconds
+pass for one of theirs. Who only adds up milliseconds, without a server, gets the same from `simulated_tokens_per_s`.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import numpy as np
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench.bench_stub import HEAD, Schedule, Stream, Stub, answer_of
+from engines.double.serve import answered_question, read_settings, say
+
+SERVERS = yaml.safe_load(Path(__file__).with_name("servers.yaml").read_text())
+STEPS = json.loads(Path(__file__).with_name("simulated-steps-qwen3-32b-h100.json").read_text())
+GIB = 1 << 30
+MEMORY_GIB, DRIVER_GIB, STEP_GIB = 79.19, 1.0, 2.0
+"""What PyTorch sees of an H100, and what the driver, and a step of TensorRT-LLM, take outside their shares."""
+BLOCK = 16
+LOADING_S, GRAPHS_S = 2.0, 1.0
+"""A real load takes a minute or more."""
+BETWEEN_STARTS, BETWEEN_STEPS = 0.015, 0.02
+LARGEST_SHARE = 0.97
+"""With more of the memory than this, a step that is half full of prompts finds none left."""
+HITS, QUERIES = "prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total"
+COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total", HITS, QUERIES)
+"""What `/metrics` reports, by the names that Servelab has for it."""
+
+
+class RefusedError(Exception):
+    """The launch ends with this kind of line of servers.yaml, and these values in it."""
+
+
+def launched(server, given, model, gpus):
+    """The launch that flags and their values ask for, in GiB of one GPU; `RefusedError` where it would not start."""
+    config = json.loads((model / "config.json").read_text())
+    said = {name: next((given[each] for each in flags if each in given), "") for name, flags in server["flags"].items()}
+    on = {name: flag in given for name, flag in server.get("switched_on", {}).items()}
+    off = {name: flag not in given for name, flag in server.get("switched_off", {}).items()}
+    launch = SimpleNamespace(
+        **{"prefixes": True, "chunked": True, **on, **off},
+        **{name: type(value)(said[name] or value) for name, value in server["defaults"].items()},
+        context=int(said["context"] or config["max_position_embeddings"]),
+    )
+    heads, stored = config["num_attention_heads"], config.get("quantization_config", {})
+    if heads % launch.tensor:
+        raise RefusedError("heads", {"heads": heads, "tensor": launch.tensor})
+    if launch.tensor > gpus:
+        raise RefusedError("gpus", {"tensor": launch.tensor, "gpus": gpus})
+    block, each = stored.get("weight_block_size", [1])[0], config["intermediate_size"] / launch.tensor
+    if launch.tensor > 1 and each % block:
+        raise RefusedError("blocks", {"each": each, "block": block})
+    is_fp8 = "fp8" in (stored.get("quant_method"), said.get("quantization"))
+    has_fp8_cache = said.get("kv_dtype", "").startswith("fp8")
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / GIB
+    launch.weights = size * (0.52 if is_fp8 and not stored else 1) / launch.tensor
+    if launch.weights > MEMORY_GIB:
+        raise RefusedError("weights", {})
+    working = 0.3 + max(2.1 * launch.sequences, 0.165 * launch.tokens) / 1024  # drawing tokens, or the layers
+    launch.kv = {
+        "inside": MEMORY_GIB * launch.share - launch.weights - working,
+        "static": (MEMORY_GIB - DRIVER_GIB) * launch.share - launch.weights,
+        "free": (MEMORY_GIB - STEP_GIB - launch.weights) * launch.share,
+    }[server["kv"]]
+    shape = config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+    each = 2 * shape * (1 if has_fp8_cache else 2) / launch.tensor
+    launch.kv_tokens = int(launch.kv * GIB / each) // BLOCK * BLOCK
+    if launch.kv_tokens <= 0:
+        raise RefusedError("cache", {"share": launch.share})
+    if launch.kv_tokens < launch.context and "context" in server["refused"]:
+        raise RefusedError("context", {**vars(launch), "needed": launch.context * each / GIB})
+    formats = ["fp8" if narrow else "bfloat16" for narrow in (is_fp8, has_fp8_cache)]
+    launch.ms = STEPS["ms"][f"{server['table']} {' '.join(formats)} {launch.tensor}"]
+    return launch
+
+
+@dataclass(eq=False)
+class Request:
+    """A request, how far it is, and the keys of its prompt's whole blocks, each with all that is before it."""
+
+    prompt: list
+    outputs: int
+    made: int = 0
+    computed: int = 0
+    cached: int = 0
+    blocks: int = 0
+    keys: list = field(default_factory=list)
+
+
+class Scheduler:
+    """Continuous batching: who runs goes on first, then who waits is let in while tokens, sequences and blocks last."""
+
+    def __init__(self, launch):
+        self.launch, self.all_blocks = launch, launch.kv_tokens // BLOCK
+        self.waiting, self.running = deque(), []
+        self.kept = OrderedDict()
+        """Keys of blocks that a later request may use, the oldest first."""
+        self.counts = dict.fromkeys(COUNTED, 0)
+
+    def add(self, request):
+        key = 0
+        for start in range(0, len(request.prompt) - BLOCK, BLOCK):
+            key = hash((key, *request.prompt[start : start + BLOCK]))
+            request.keys.append(key)
+        self.waiting.append(request)
+
+    @property
+    def free_blocks(self):
+        return self.all_blocks - sum(request.blocks for request in self.running)
+
+    def step(self):
+        """Milliseconds of the next step, and each request that is in it with its tokens."""
+        budget, taken = self.launch.tokens, []
+        for request in list(self.running):
+            tokens = min(budget, len(request.prompt) + request.made - request.computed)
+            if request in self.running and tokens and self._grow(request, tokens):
+                budget -= tokens
+                taken.append((request, tokens))
+        decoding = sum(tokens == 1 for _, tokens in taken)
+        while self.waiting and budget > 0 and len(self.running) < self.launch.sequences:
+            request, found = self.waiting[0], 0
+            while self.launch.prefixes and found < len(request.keys) and request.keys[found] in self.kept:
+                found += 1
+            rest = len(request.prompt) + request.made - found * BLOCK
+            tokens = min(rest, budget)
+            needed = -(-(found * BLOCK + tokens) // BLOCK)
+            if needed > self.free_blocks or (tokens < rest and not self.launch.chunked):
+                break
+            request.computed, request.blocks = found * BLOCK, needed
+            request.cached = request.cached if request.made else request.computed
+            self.running.append(self.waiting.popleft())
+            self.counts[HITS] += request.computed
+            self.counts[QUERIES] += len(request.prompt)
+            budget -= tokens
+            taken.append((request, tokens))
+        taken = [each for each in taken if each[0] in self.running]
+        by_prompt = [np.interp(max(1, decoding), STEPS["sequences"], row) for row in self.launch.ms]
+        prompts = sum(tokens for _, tokens in taken) - decoding
+        return float(np.interp(prompts, STEPS["prompt_tokens"], by_prompt)), taken
+
+    def end(self, taken):
+        """The end of a step; the requests that have a token now."""
+        answered = []
+        for request, tokens in taken:
+            request.computed += tokens
+            if request not in self.running or request.computed < len(request.prompt) + request.made:
+                continue
+            if not request.made:
+                self.counts["prompt_tokens_total"] += len(request.prompt)
+                self.kept.update(dict.fromkeys(request.keys))
+                while len(self.kept) > self.all_blocks:
+                    self.kept.popitem(last=False)
+            request.made += 1
+            self.counts["generation_tokens_total"] += 1
+            answered.append(request)
+            if request.made >= request.outputs:
+                self.running.remove(request)
+        return answered
+
+    def _grow(self, request, tokens):
+        """Takes blocks for the next tokens of a request; the last that runs gives way, which may be the request."""
+        needed = -(-(request.computed + tokens) // BLOCK) - request.blocks
+        while needed > self.free_blocks:
+            victim = self.running.pop()
+            victim.computed = victim.blocks = 0
+            self.waiting.appendleft(victim)
+            self.counts["preemptions_total"] += 1
+            if victim is request:
+                return False
+        request.blocks += max(0, needed)
+        return True
+
+
+def simulated_tokens_per_s(launch, requests):
+    """Total tokens a second of requests that are all there at the start, without any noise."""
+    scheduler, ms = Scheduler(launch), 0.0
+    for request in requests:
+        scheduler.add(request)
+    while scheduler.running or scheduler.waiting:
+        took, taken = scheduler.step()
+        scheduler.end(taken)
+        ms += took
+    return 1000 * sum(len(each.prompt) + each.outputs for each in requests) / ms
+
+
+class Server(Stub):
+    """The loop: a step ends when it is due, whenever this process gets to it, so that a busy machine adds no time."""
+
+    def __init__(self, part, settings, launch, draw):
+        super().__init__(Schedule(), (settings["host"], int(settings["port"])))
+        self._part, self._scheduler, self._draw = part, Scheduler(launch), draw
+        self._model = settings.get("--served-model-name", settings["model"])
+        self._pace = part["slower"] * draw.lognormvariate(0, BETWEEN_STARTS)
+        self._streams, self._due_ns, self._taken = {}, 0, []
+
+    def run(self):
+        while True:
+            self.poll(max(0.0, (self._due_ns - time.monotonic_ns()) / 1e9) if self._due_ns else -1)
+            if self._due_ns and self._due_ns <= time.monotonic_ns():
+                for request in self._scheduler.end(self._taken):
+                    self._send_token(request)
+                self._begin_step(self._due_ns)
+
+    def _begin_step(self, now_ns):
+        self._due_ns, launch = 0, self._scheduler.launch
+        if self._scheduler.running or self._scheduler.waiting:
+            ms, self._taken = self._scheduler.step()
+            if launch.share > LARGEST_SHARE and sum(tokens for _, tokens in self._taken) > launch.tokens / 2:
+                end(self._part, "crashed")
+            self._due_ns = now_ns + int(1e6 * ms * self._pace * self._draw.lognormvariate(0, BETWEEN_STEPS))
+
+    def _send_token(self, request):
+        stream, chat = self._streams[request]
+        _, event, last, closing = answer_of(chat, request.outputs, len(request.prompt), request.cached)
+        stream.left = request.outputs - request.made
+        self.write(stream, event if stream.left else last + closing)
+
+    def answer(self, method, path):
+        part, scheduler, launch = self._part, self._scheduler, self._scheduler.launch
+        told = ""
+        if path == b"/v1/models":
+            known = {"id": self._model, "object": "model", "max_model_len": launch.context}
+            told = json.dumps({"object": "list", "data": [known]})
+        elif path == part.get("metrics_path", "").encode():
+            counts = scheduler.counts | {
+                "requests_running": len(scheduler.running),
+                "requests_waiting": len(scheduler.waiting),
+                "kv_cache_usage_fraction": 1 - scheduler.free_blocks / scheduler.all_blocks,
+            }
+            names = {name: part["metric_names"][name] for name in counts if name in part["metric_names"]}
+            told = "".join(f'{name}{{model_name="{self._model}"}} {counts[key]}\n' for key, name in names.items())
+        elif method == b"POST" and path == part.get("reset_path", "").encode():
+            scheduler.kept.clear()
+            told = part["reset_answer"]
+        elif path != part["ready_path"].encode():
+            return b"404 Not Found", b"{}"
+        return b"200 OK", told.encode()
+
+    def _begin(self, connection, body, chat, keeps, at_ns):
+        connection.data, launch = b"", self._scheduler.launch
+        asked = body["messages"] if chat else body["prompt"]
+        prompt = json.dumps(asked).split() if chat or isinstance(asked, str) else asked
+        outputs = body.get("max_completion_tokens") or body["max_tokens"]
+        longest = min(launch.context, launch.kv_tokens)
+        if len(prompt) + outputs > longest or (len(prompt) > launch.tokens and not launch.chunked):
+            message = f"This model's maximum context length is {longest} tokens. However, you requested more."
+            self.reply(connection, b"400 Bad Request", json.dumps({"error": {"message": message}}).encode())
+            return
+        stream, request = Stream(connection.sock), Request(prompt, outputs)
+        stream.keeps, stream.left = keeps, outputs
+        self._streams[request] = stream, chat
+        connection.sock.send(HEAD + (b"\r\n" if keeps else b"Connection: close\r\n\r\n") + answer_of(chat, outputs)[0])
+        self._scheduler.add(request)
+        if not self._due_ns:
+            self._begin_step(time.monotonic_ns())
+
+
+def end(part, kind, **values):
+    """Ends as the release does, with its line."""
+    print(part["server"]["refused"][kind].format(pid=os.getpid(), **values), file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def main():
+    part, arguments = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2:]
+    if answered_question(part, arguments):
+        return
+    settings = read_settings(part, [word for word in arguments if word not in part["program"]])
+    if not Path(settings["model"]).exists():
+        say(part, "missing_model", model=settings["model"])
+        sys.exit(1)
+    with Path(sys.argv[1]).with_name("starts").open("a") as starts:  # each start has noise of its own
+        starts.write(".")
+        draw = Random(1000 * part["seed"] + starts.tell())
+    loading, graphs = (part["slower"] * each * draw.lognormvariate(0, 0.1) for each in (LOADING_S, GRAPHS_S))
+    time.sleep(loading)
+    try:
+        gpus = len(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(","))
+        launch = launched(part["server"], settings, Path(settings["model"]), gpus)
+    except RefusedError as refused:
+        end(part, refused.args[0], **refused.args[1])
+    time.sleep(graphs)
+    server = Server(part, settings, launch, draw)
+    told = {**settings, **vars(launch), "loading": loading, "graphs": graphs, "half": launch.kv / 2}
+    for line in part["server"]["loaded"]:
+        told |= {"concurrency": launch.kv_tokens / launch.context, "pid": os.getpid()}
+        print(line.format(**told), file=sys.stderr, flush=True)
+    server.run()
+
+
+if __name__ == "__main__":
+    main()
