@@ -79,13 +79,14 @@ def test_each_choice_is_measured_though_the_others_change_nothing(six):
     assert {options.get("a") for options in measured} == {None, *range(1, 10)}
 
 
-def test_a_choice_is_not_lost_because_it_crashed_in_bad_company(six):
-    """It gains most and crashes only beside another one, which is in the first combination."""
+def test_a_choice_that_starts_only_beside_another_is_found(six):
+    """a fails alone and beside c1, and gains 40 % beside c2, which loses alone."""
 
     def truth(options):
-        return "crashed" if {"a", "c"} <= options.keys() else 100.0 * (1.8 if "a" in options else 1.0)
+        without = 100.0 - 8 * (options.get("c") == 2) + 2 * len(options)
+        return without if "a" not in options else 140.0 if options.get("c") == 2 else "crashed"
 
-    past, _ = searched(six(), truth)
+    past, _ = searched(six([stage("a"), stage("b"), stage("c", 2), stage("d", 3)]), truth)
     assert "a" in chosen(past[-1].winner.configuration)
 
 

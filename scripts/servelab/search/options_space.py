@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -177,29 +177,13 @@ class Knowledge:
         start = self.rows[self.baseline or 0]
         self.is_open = disturbed(self.rows[0]) is None and disturbed(start) is None
         """Whether incumbent and baseline can be compared with; a disturbed run can neither win nor be beaten."""
-        self.fit = [
-            number
-            for number, row in enumerate(self.rows)
-            if can_win(study, row, start) and disturbed(row) is None and self._has_values(row)
-        ]
+        sound = [at for at, row in enumerate(self.rows) if disturbed(row) is None]
+        self.fit = [at for at in sound if can_win(study, self.rows[at], start) and self._has_value(self.rows[at])]
         """Rows that can win; a value of 0 has no logarithm, and cannot."""
         # what misses a constraint shows how fast it is; what is invalid shows nothing
-        self._valued = [
-            number
-            for number, row in enumerate(self.rows)
-            if row["outcome"] == "ok"
-            and row["validity"] != "invalid"
-            and disturbed(row) is None
-            and self._has_values(row)
-        ]
-        self._failed = [
-            self._at[number]
-            for number, row in enumerate(self.rows)
-            if number not in self.fit
-            and row["outcome"] != NOT_RUN
-            and row["validity"] != "invalid"
-            and disturbed(row) is None
-        ]
+        valid = [at for at in sound if self.rows[at]["validity"] != "invalid"]
+        self._valued = [at for at in valid if self.rows[at]["outcome"] == "ok" and self._has_value(self.rows[at])]
+        self._failed = [self._at[at] for at in valid if at not in self.fit and self.rows[at]["outcome"] != NOT_RUN]
         self._prior = space.prior(study, predictions) if predictions else None
         self.surrogate = self._fitted() if self._valued else None
         self.left_out = np.zeros(len(space), dtype=bool)
@@ -219,7 +203,7 @@ class Knowledge:
         ]
 
     @staticmethod
-    def _has_values(row: Row) -> bool:
+    def _has_value(row: Row) -> bool:
         return math.isfinite(row["objective_value"]) and min(start_values(row), default=0.0) > 0
 
     def _fitted(self) -> Surrogate:
@@ -246,17 +230,24 @@ class Knowledge:
         failed = self._space.levels[self.failed_with(refused)]
         return 1 - probability_of_failure(levels, self._levels(self.fit), failed, self._space.scales)
 
-    def untried(self, taken: Sequence[int]) -> list[tuple[int, int]]:
-        """Options and choices that none of `taken` has but those that failed, if it did not fail alone."""
+    def untried(self, taken: Sequence[int], failures: int) -> Iterator[tuple[int, int, Levels]]:
+        """Options and choices that worked in none of `taken`, and in how much new company each combination has them.
+
+        -1 without them. One that failed alone may need company, as an engine that starts with one layout only: it is
+        given up after so many `failures`, or beside each choice that worked.
+        """
         levels, failed = self._space.levels, self._space.levels[self._failed]
         worked = levels[[at for at in taken if at not in self._failed]]
-        return [
-            (option, choice)
-            for option, count in enumerate(self._space.counts)
-            for choice in range(count)
-            if not (worked[:, option] == choice).any() and not self.left_out[levels[:, option] == choice].all()
-            if not ((failed[:, option] == choice) & ((failed > 0).sum(1) == (choice > 0))).any()
-        ]
+        for option, choice in ((at, each) for at, count in enumerate(self._space.counts) for each in range(count)):
+            has, beside = levels[:, option] == choice, failed[failed[:, option] == choice]
+            if (worked[:, option] == choice).any() or self.left_out[has].all():
+                continue
+            company = np.where(has, 0, -1)
+            if is_alone := (beside.sum(1) == choice).any():
+                for each, met, good in zip(levels.T, beside.T, worked.T, strict=True):
+                    company += has & np.isin(each, good) & ~np.isin(each, met)
+            if not is_alone or (len(beside) < failures and company.max() > 0):
+                yield option, choice, company
 
     def slow(self, taken: Sequence[int]) -> list[tuple[int, int]]:
         """Options and changes that worked, but nowhere as fast as the baseline, and that none of `taken` has alone."""

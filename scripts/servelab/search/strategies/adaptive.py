@@ -41,6 +41,8 @@ _LEFT = 4
 """Visits that must be left after each option was changed alone."""
 _EARLY = 3
 """Visits that are left after each choice was tried, for combinations with those that others had kept from working."""
+_FAILURES = 4
+"""A choice that failed alone is given up after so many failures, if there are two visits for each change."""
 _WORTH = 0.0002
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
@@ -237,7 +239,7 @@ class _Promising:
         while len(found) < min(count, len(listed)):
             gains = works * prediction.expected_gain(best)
             left = self._visits - len(taken) + len(refused) - len(found)
-            is_owed, needed = self._owed(levels[listed], works, [*taken, *found])
+            is_owed, needed = self._owed(listed, works, [*taken, *found])
             promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
             if is_owed.any() and (not promises or left <= needed + _EARLY):
                 gains = np.where(is_owed, works * np.exp(prediction.expected()), 0.0)
@@ -252,21 +254,25 @@ class _Promising:
             prediction.believe(position)
         return found
 
-    def _owed(self, levels: Levels, works: Floats, taken: Sequence[int]) -> tuple[NDArray[np.bool_], int]:
-        """Which of `levels` try a choice that still has to be tried, and how many visits such choices take.
+    def _owed(self, listed: NDArray[np.int64], works: Floats, taken: Sequence[int]) -> tuple[NDArray[np.bool_], int]:
+        """Which positions try a choice that still has to be tried, and how many visits such choices take.
 
-        A choice that never worked is tried where it is about as likely to work as anywhere; one that was slow, alone.
+        A choice that never worked is tried in new company, where it is about as likely to work as anywhere; one that
+        was slow, alone.
         """
-        untried, slow = self._knowledge.untried(taken), self._knowledge.slow(taken)
+        failures = _FAILURES if self._visits > 2 * sum(count - 1 for count in self.space.counts) else 1
+        untried, slow = list(self._knowledge.untried(taken, failures)), self._knowledge.slow(taken)
+        levels = self.space.levels[listed]
         owed = np.zeros(len(levels), dtype=bool)
-        for option, choice in untried:
-            likely = np.where(levels[:, option] == choice, works, 0.0)
+        for _, _, company in untried:
+            company = np.where(works > 0, company[listed], -1)
+            likely = np.where((company >= 0) & (company == company.max()), works, 0.0)
             owed |= (likely > 0) & (likely >= _AS_LIKELY * likely.max())
         for option, choice in slow:
             has = (levels[:, option] == choice) & (works > 0)
             changes = np.where(has, (levels > 0).sum(1), levels.shape[1] + 1)
             owed |= has & (changes == changes.min())
-        of_option = Counter(option for option, _ in untried).values()
+        of_option = Counter(option for option, *_ in untried).values()
         needed = sum(of_option) if self._knowledge.failed_with([]) else max(of_option, default=0)
         return owed, needed + len(slow)
 
