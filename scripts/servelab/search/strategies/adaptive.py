@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
-from servelab.search.likeness import Floats, Levels
+from servelab.search.likeness import Floats
 from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
