@@ -275,6 +275,17 @@ def test_check(check, built, content, folder, name, change, verdict, text):
     assert "enable-reasoning" not in text or "--reasoning-parser" in worst.action
 
 
+def test_past_starts_correct_the_estimates_of_the_next(check, built, load, folder):
+    run = folder / "results/runs" / ("0" * 20)
+    run.mkdir(parents=True)
+    (run / "spec.json").write_text(known_candidates(load(), folder)[0].planned.runs[0].spec.model_dump_json())
+    (run / "status.json").write_text("{}")
+    (run / "server.log").write_text("INFO [gpu_worker.py:298] Available KV cache memory: 1.71 GiB\n")
+    saw = [row.saw for row in check() if row.check == "memory"]
+    assert len(saw) == 2 and all("as past starts measured 39.1 GiB to work" in each for each in saw)
+    assert all("about 6 of " in each for each in saw)
+
+
 def test_a_check_has_a_row_for_each_candidate_it_knows(check, content):
     content["stages"].append({"name": "eager", "candidates": [{"options": {"enforce_eager": True}}]})
     rows = check()

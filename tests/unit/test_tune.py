@@ -73,16 +73,14 @@ def test_a_command_is_found_in_what_is_around_it(form):
 
 
 def test_a_container_of_a_file_is_read(tmp_path):
-    compose = {
-        "services": {"a": {"image": "redis"}, "b": {"image": "vllm/vllm-openai", "command": "--model m/x -tp 2"}}
-    }
+    services = {"a": {"image": "redis"}, "b": {"image": "vllm/vllm-openai", "command": "--model m/x -tp 2"}}
     container = {
         "image": "lmsysorg/sglang:v0.5.9",
         "command": ["sh", "-c"],
         "args": ["sglang serve --model m/x --tp 2"],
     }
     pods = [{"kind": "Service"}, {"spec": {"template": {"spec": {"containers": [container]}}}}]
-    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(compose))
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": services}))
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     for name, engine in (("compose.yaml", "vllm"), ("pods.yaml", "sglang")):
         read = read_command([str(tmp_path / name)])
@@ -143,47 +141,41 @@ def test_a_credential_of_the_command_is_left_out(capsys):
 
 
 CASES = {
-    "A1": ((*H100, "--all-engines"), "vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
+    "A1": ("H100 --all-engines -- vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
     "A8": (
-        (*H100, "--per-node", "8", "--users", "500", "--prompt", "4000", "--answer", "200"),
-        "vllm serve Qwen/Qwen3-32B -tp 2",
+        "H100 --per-node 8 --users 500 --prompt 4000 --answer 200 -- vllm serve Qwen/Qwen3-32B -tp 2",
         {"FP8 weights", "TP1", "TP4"},
     ),
-    "B": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 -ep", {"TP4", "DP8 with experts"}),
-    "B4": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4", {"expert parallel"}),
+    "B": ("H100 --per-node 8 -- vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 -ep", {"DP8 with experts", "TP4"}),
+    "B4": ("H100 --per-node 8 -- vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4", {"expert parallel"}),
     "C": (
-        ("--hardware", "NVIDIA A100-SXM4-80GB", "--per-node", "4", "--users", "400"),
-        "vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4",
-        {"512 sequences", "TP2", "INT8 weights"},
+        "A100-SXM4-80GB --per-node 4 --users 400 -- vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4",
+        {"512 sequences", "INT8 weights", "TP2"},
     ),
-    "D": ((*H100, "--per-node", "2"), "vllm serve openai/gpt-oss-120b", {"TP2"}),
-    "E": (("--hardware", "NVIDIA L40S"), "vllm serve google/gemma-3-27b-it", {"text only", "FP8 weights"}),
+    "D": ("H100 --per-node 2 -- vllm serve openai/gpt-oss-120b", {"TP2"}),
+    "E": ("L40S -- vllm serve google/gemma-3-27b-it", {"FP8 weights", "text only"}),
     "F": (
-        ("--hardware", "NVIDIA GeForce RTX 4090", "--all-engines"),
-        "vllm serve Qwen/Qwen3-8B",
-        {"FP8 weights", "INT4 weights", "memory share 0.75", "larger graphs", "context 3,072"},
+        "'RTX 4090' --all-engines -- vllm serve Qwen/Qwen3-8B",
+        {"FP8 weights", "INT4 weights", "context 3,072", "larger graphs", "memory share 0.75"},
     ),
     "G": (
-        ("--hardware", "NVIDIA H200", "--per-node", "8", "--users", "2048"),
-        "vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
-        {"DP8 with experts", "DeepGEMM", "mtp, 1 ahead", "larger graphs"},
+        "H200 --per-node 8 --users 2048 -- vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
+        {"DP8 with experts", "DeepGEMM", "larger graphs", "mtp, 1 ahead"},
     ),
     "H": (
-        ("--hardware", "910B", "--device", "ascend", "--per-node", "8", "--all-engines"),
-        "vllm serve Qwen/Qwen3-30B-A3B -tp 2",
-        {"mindie at its defaults", "TP1", "TP4", "INT8 weights"},
+        "910B --device ascend --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-30B-A3B -tp 2",
+        {"INT8 weights", "TP1", "TP4", "mindie at its defaults"},
     ),
     "held back": (
-        H100,
-        "vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
-        {"max num batched tokens 8192", "enforce eager false", "async scheduling true", "16,384 tokens a step"},
+        "H100 -- vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
+        {"16,384 tokens a step", "async scheduling true", "enforce eager false", "max num batched tokens 8192"},
     ),
     "long prompts": (
-        (*H100, "--prompt", "8000", "--answer", "200", "--engines", "tensorrt-llm"),
-        "trtllm-serve Qwen/Qwen3-32B",
-        {"FP8 KV cache", "chunked prefill", "16,384 tokens a step", "context 9,216"},
+        "H100 --prompt 8000 --answer 200 --engines tensorrt-llm -- trtllm-serve Qwen/Qwen3-32B",
+        {"16,384 tokens a step", "FP8 KV cache", "chunked prefill", "context 9,216"},
     ),
 }
+"""Board, options and command → labels that an expert would try."""
 NEVER = {
     "A1": {"256 sequences", "TP2"},
     "B": {"FP8 weights", "TP8", "TP2"},
@@ -198,8 +190,8 @@ NEVER = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_an_expert_would_try_is_proposed(case, capsys):
-    words, command, expected = CASES[case]
-    said = asked(capsys, *words, "--most", "30", "--", *command.split())
+    words, expected = CASES[case]
+    said = asked(capsys, "--most", "30", "--hardware", *shlex.split(words))
     labels = {each["label"] for each in said["candidates"]}
     assert expected <= labels
     assert not labels & NEVER.get(case, set())
@@ -212,8 +204,8 @@ def test_what_an_expert_would_try_is_proposed(case, capsys):
 
 def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
     proposed, declined = set(), set()
-    for words, command, _ in CASES.values():
-        said = asked(capsys, *words, "--most", "30", "--", *command.split())
+    for words, _ in CASES.values():
+        said = asked(capsys, "--most", "30", "--hardware", *shlex.split(words))
         proposed |= {each["lever"] for each in said["candidates"]}
         declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
     command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95", "--max-model-len", "1024")
@@ -242,9 +234,8 @@ def test_settings_that_do_nothing_are_named(capsys):
     said = asked(capsys, *H100, "--", *command.split())
     assert set(said["idle"]) == {"expert_parallel", "max-cudagraph-capture-size"}
     command = "sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --enable-dp-attention"
-    assert (
-        "enable-dp-attention" in asked(capsys, "--hardware", "H200", "--per-node", "8", "--", *command.split())["idle"]
-    )
+    idle = asked(capsys, "--hardware", "H200", "--per-node", "8", "--", *command.split())["idle"]
+    assert "enable-dp-attention" in idle
     assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
 
 
@@ -265,17 +256,14 @@ def test_two_commands_with_one_effective_configuration_are_one(capsys):
     assert "mode throughput" not in labels and "16,384 tokens a step" not in labels
     for each in said["candidates"]:
         assert each["effective"] or each.get("weights") or each.get("engine"), each
-    mode = next(
-        each for each in asked(capsys, *H100, "--", "vllm", "serve", "a/b")["candidates"] if "mode" in each["label"]
-    )
+    found = asked(capsys, *H100, "--", "vllm", "serve", "a/b")["candidates"]
+    mode = next(each for each in found if "mode" in each["label"])
     assert mode["effective"]["max_num_batched_tokens"] == 16384
 
 
 def test_a_slow_machine_gets_time_to_start_and_to_serve(capsys):
     words = ("--hardware", "cpu", "--device", "cpu", "--users", "8", "--prompt", "1000", "--answer", "500")
-    protocol = asked(capsys, *words, "--", "vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "2")["study"][
-        "protocol"
-    ]
+    protocol = asked(capsys, *words, "--", "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 2")["study"]["protocol"]
     assert protocol["startup_timeout_s"] >= 600  # one of the studies on a CPU has 300, for 135 million parameters
     assert protocol["round_timeout_s"] > 2000
 

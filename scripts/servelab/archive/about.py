@@ -19,23 +19,7 @@ SHOWS = (
     "Only a signature shows who measured, and that records, drawings, logs, earlier answers and code are as they were "
     "then."
 )
-TEXT = """\
-# {manifest.title}
-
-{result}
-
-Open `{manifest.folder}report.html` for the figures behind it, and `{manifest.folder}recommended.json` for the answer
-as data.
-
-This is an archive of the study `{manifest.study}`, made by Servelab: raw records, tables, report, and the workflow
-that made them (`workflow/`{commit}). `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes
-them (RO-Crate 1.1). Verify it, or compare it with another, with
-
-    servelab verify --accept-unsigned THIS_FILE
-    servelab compare THIS_FILE OTHER_FILE
-
-{shows}
-"""
+TEXT = Path(__file__).with_name("readme.txt").read_text(encoding="utf-8")
 DESCRIPTION = (
     "Archive of the study {study}: raw records, tables, charts and report, with the workflow that made them. "
     "The licence is the workflow's; prompts are under the licence of their data set."

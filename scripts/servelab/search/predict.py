@@ -18,6 +18,7 @@ import numpy as np
 
 from servelab.assets.model_work import ModelWork
 from servelab.core.errors import Outage
+from servelab.core.yaml_file import read_shipped
 from servelab.engines.runtimes import Tool
 from servelab.machine.rates import DeviceRates
 from servelab.metrics.tables.io import Floats
@@ -32,16 +33,7 @@ _ARITHMETIC, _MEMORY, _HOST_S = 0.5, 0.7, 0.002
 _SPLIT_GAIN, _BATCH_COST = 0.85, 1.05
 """A table is refused unless a step on twice the devices takes at most this share, and one of 256 sequences at least so
 many times as long as one of one."""
-SYSTEMS = (
-    ("H100.*PCIE", "h100_pcie"),
-    ("H100|H800", "h100_sxm"),
-    ("H200", "h200_sxm"),
-    ("A100.*PCIE", "a100_pcie"),
-    ("A100", "a100_sxm"),
-    ("B200", "b200_sxm"),
-    ("L40S", "l40s"),
-    ("L4\\b", "l4"),
-)
+SYSTEMS = read_shipped(Path(__file__).with_suffix(".yaml"))
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 
 

@@ -102,6 +102,8 @@ class Engine(ABC):
     """First release that counts captured graphs inside `memory_share` too; None if none does."""
     fits_context_since: ClassVar[str | None] = None
     """First release whose `--max-model-len auto` is the longest context that fits; None if it needs no such value."""
+    kv_room_line: ClassVar[re.Pattern[str] | None] = None
+    """A line of its log with GiB for the KV cache, as groups that add up; None if no release prints one."""
     sorting_releases: ClassVar[str] = "<0"
     """Releases that sort all logits to draw tokens, as in a requirement of pip."""
     nodes_since: ClassVar[str | None] = None

@@ -169,16 +169,7 @@ def render_docs() -> str:
     )
 
 
-_DOCS_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/results/checks/checks.yaml; edit there. -->
-# Checks of every measured run
-
-A run that fails a check is *invalid* or *suspect*. An invalid run never wins. A suspect run can win, and the report
-prints the reason. A *disturbed* run neither wins nor loses: the verdict is `cannot tell`. Figures of suspect runs have
-a †, those of invalid runs a ‡. `checks.parquet` has a row for each check of each run, with those that had nothing to
-check (*not applicable*), and what to do about a finding, as the report has. A failed run has no checks.
-
-"""
+_DOCS_HEAD = Path(__file__).with_name("docs_head.txt").read_text(encoding="utf-8")
 
 
 CHECKS.load(__name__)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from servelab.assets.model_work import ModelFacts, stored_bits
+from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import GIB
 from servelab.engines.memory import Division, division_of, gib, kv_bytes_each, kv_room_bytes, weights_bytes_each
 from servelab.engines.options import argument
 from servelab.engines.start_rules import own_positions
+from servelab.results.past_runs import PastRun, past_runs
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import MODEL_ACTION, Known, Memory, Place, Requests
 
@@ -104,6 +107,7 @@ class Demand:
 
 def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate."""
+    past = list(past_runs(place.results / "runs"))
     for known in place.candidates:
         if place.engine(known).already_runs:
             continue
@@ -123,22 +127,46 @@ def look(place: Place) -> Iterator[Finding]:
             continue
         shared = known.configuration.replicas if place.board.is_cpu else 1
         memory = replace(place.memory, size_bytes=place.memory.size_bytes // shared)
-        yield judge(known.name, facts, demand, memory)
+        yield judge(known.name, facts, demand, memory, _more_room(place, known, facts, past))
 
 
-def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding:
+def _more_room(place: Place, known: Known, facts: ModelFacts, past: Sequence[PastRun]) -> float | None:
+    """Bytes by which past starts of this model, release and hardware, failed ones too, had more for the KV cache than
+    their estimate, in the mean; None if there are none.
+    """
+    engine, planned, found = place.engine(known), known.planned.runs[0].spec.model_dump(mode="json"), []
+    if engine.kv_room_line is None or facts.shape is None or place.memory is None:
+        return None
+    for run in past:
+        log = place.results / "runs" / run.run_id / "server.log"
+        if any(run.spec.get(part) != planned[part] for part in ("engine", "model", "hardware")) or not log.exists():
+            continue
+        options, arguments, count = run.spec["options"], run.spec["arguments"], run.spec["hardware"]["count"]
+        settings = engine.effective(run.spec["engine"]["version"], place.board, options, arguments)
+        parallel = engine.parallel(options, arguments, count)
+        division = division_of(engine, run.spec["engine"]["version"], place.board, settings, parallel)
+        lines = engine.kv_room_line.finditer(log.read_text(encoding="utf-8", errors="replace"))
+        least = min((sum(map(float, line.groups())) for line in lines), default=None)
+        if division and least is not None:
+            weights = _served_bytes(facts, arguments, parallel.accelerators)
+            found.append(least * GIB - kv_room_bytes(facts.shape, weights, place.memory.size_bytes, division))
+    return fmean(found) if found else None
+
+
+def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory, more_room: float | None = None) -> Finding:
     """The weights must fit, then one sequence of full context, then all sequences computed at once.
 
-    Estimates, within a tenth or so: no more than a warning.
+    Estimates, within a tenth or so, or as past starts measured: no more than a warning.
     """
     shape, division = facts.shape, demand.division
     assert shape is not None
     each = "on each accelerator: " if division.parallel.accelerators > 1 else ""
     have = f"{gib(memory.size_bytes)} × {division.share:g} ({memory.source})"
     weights = weights_bytes_each(demand.weights_bytes, division.parallel, shape.expert_share)
-    room = kv_room_bytes(shape, demand.weights_bytes, memory.size_bytes, division)
+    room = kv_room_bytes(shape, demand.weights_bytes, memory.size_bytes, division) + (more_room or 0.0)
     used = memory.size_bytes * division.share - weights - room
-    held = f"{each}weights {gib(weights)}" + (f", about {gib(used)} to work" if used > 0 else "")
+    about = "about" if more_room is None else "as past starts measured"
+    held = f"{each}weights {gib(weights)}" + (f", {about} {gib(used)} to work" if used > 0 else "")
     if room < 0:
         action = "use more accelerators for each copy, a quantised variant, or a larger memory_share"
         return Finding(of, "warning", f"{held} on {have}", action)
@@ -186,7 +214,7 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
         sequences = limit if isinstance(limit, int) else 1
     return Demand(
         division=division,
-        weights_bytes=_served_bytes(facts, known, parallel.accelerators),
+        weights_bytes=_served_bytes(facts, configuration.arguments, parallel.accelerators),
         sequences=sequences,
         is_limited=isinstance(limit, int),
         tokens=min(requests.longest_tokens or context, context),
@@ -195,10 +223,10 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     )
 
 
-def _served_bytes(facts: ModelFacts, known: Known, accelerators: int) -> float:
+def _served_bytes(facts: ModelFacts, arguments: Mapping[str, ArgumentValue], accelerators: int) -> float:
     """Bytes of the weights as served: narrowed when they are loaded, and without what is kept in the host's memory."""
     assert facts.weights_bytes is not None
-    arguments, found = known.configuration.arguments, float(facts.weights_bytes)
+    found = float(facts.weights_bytes)
     if argument(arguments, "quantization") in ("fp8", "w8a8_fp8") and facts.config and stored_bits(facts.config) == 16:
         found /= 2
     offloaded = argument(arguments, "cpu-offload-gb")
