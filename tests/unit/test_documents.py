@@ -5,9 +5,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from servelab.search.forecast import forecast
+from servelab.search.project import load_project
+from servelab.search.strategies import stage_names
+from servelab.study.study import PROOF_STAGES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+SEARCH = (ROOT / "docs/search.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -20,6 +27,25 @@ def test_rooms_for_variants_exist():
     named = re.findall(r"`((?:scripts|tests|config)/[\w./]*)", (ROOT / "docs/adding.md").read_text())
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_test_that_the_evidence_names_exists():
+    text = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(?:tests/)?((?:bench|engines|h100|pods|slurm|unit|workflow)/test_\w+\.py)`", text)
+    named += [f"bench/{name}" for name in re.findall(r"`(test_\w+\.py)`", text)]
+    assert len(named) > 25
+    assert [path for path in named if not (ROOT / "tests" / path).exists()] == []
+
+
+def test_the_guide_of_a_node_shows_the_study_and_its_plan(tmp_path):
+    """The plan's first rows and the proof's, as a dry run prints them."""
+    study = ROOT / "config/studies/vllm-h100-node.yaml"
+    page = (ROOT / "docs/vllm-on-one-h100-node.md").read_text()
+    assert f"```yaml\n{study.read_text()}```" in page
+    lines = forecast(load_project(study, ROOT), tmp_path).lines()
+    proof = next(line for line in lines if "Proof:" in line)
+    for line in [*lines[:4], proof]:
+        assert f"    {line}\n" in page, line
 
 
 def test_test_files_have_names_of_their_own():
@@ -118,3 +144,36 @@ def defined(parts: list[str]) -> bool:
         source.exists()
         and re.search(rf"^(?:def|class) {name}\b|^{name}\b", source.read_text(), re.MULTILINE) is not None
     )
+
+
+def example(language):
+    """The one example of docs/search.md in a language."""
+    found = re.findall(rf"```{language}\n(.*?)```", SEARCH, re.DOTALL)
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_keys_of_the_search_are_those_of_a_study(study_content, make_project):
+    shown = yaml.safe_load(example("yaml").replace("on: sharegpt", "'on': sharegpt"))
+    assert set(shown) == {"search", "objective", "budget"}
+    project = make_project(study_content | shown | {"workloads": ["sharegpt"]})
+    first, *refined = stage_names(project.study)[: -len(PROOF_STAGES)]
+    assert first == "design"
+    assert all(name.startswith("refine-") for name in refined)
+    assert project.study.budget.accelerator_hours == 8
+    assert project.study.objective.constraints["ttft_ms"] == {"p99": 2000}
+
+
+def test_the_python_of_the_search_gives_what_it_says(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    code = example("python")
+    exec(compile(code, "docs/search.md", "exec"), {})
+    said = re.search(r"print\(.*\)  # (.*)", code)
+    assert capsys.readouterr().out.strip() == said[1]
+
+
+@pytest.mark.parametrize("metric", re.findall(r"`metric: (\w+)`", SEARCH))
+def test_objectives_are_metrics_with_a_direction(metric, study_content, make_project):
+    study_content["objective"] |= {"metric": metric, "slos": {"ttft_ms": 500}}
+    study_content["hardware"]["price_per_accelerator_hour"] = 2.0
+    assert make_project(study_content).study.objective.metric == metric

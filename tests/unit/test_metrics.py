@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import statistics
 
+import numpy as np
 import pytest
 from made_records import REFUSED, random_run, record, stream, summary, table
 
 from servelab.core.errors import ConfigError
 from servelab.metrics import definitions as metrics
 from servelab.metrics.definitions import RunData
+from servelab.metrics.tables import io
+from servelab.metrics.timeline import in_flight, output_token_events
 
 SLOS = {"ttft_ms": 1200.0, "tpot_ms": 60.0, "e2el_ms": 2500.0}
 PRICE = 2.5
@@ -222,3 +225,14 @@ def test_a_client_that_defines_a_metric_otherwise_is_marked():
     assert definition["duration_s"] is None
     with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):
         metrics.summarise(RunData(table([record()])), {"tfft_ms": "?"})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tokens_and_requests_in_flight_add_up_to_the_records(seed):
+    rows = io.record_array(table([*random_run(seed), stream(0.2, 3.0, 7, phase="settle")]))
+    for requests in io.by_round(rows).values():
+        good = io.succeeded(requests)
+        assert output_token_events(good).tokens.sum() == pytest.approx(np.nansum(good["output_tokens"]))
+        steps = in_flight(requests["sent_s"], requests["end_s"])
+        busy = (steps.counts[:-1] * np.diff(steps.times_s)).sum()
+        assert busy == pytest.approx(np.nansum(requests["end_s"] - requests["sent_s"]))

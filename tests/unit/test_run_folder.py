@@ -17,12 +17,14 @@ from servelab.core.errors import Outage
 from servelab.core.files import JsonFile, move_folder, write_text
 from servelab.core.identity import content_id
 from servelab.core.result_lock import claim, is_claimed
+from servelab.core.run_spec import SENT, SERVED, RunSpec
 from servelab.core.seal import Seal, seal_of
-from servelab.measure.run_folder import SET_ASIDE, attempts, make_once, read_status
+from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status
 from servelab.metrics.tables.io import write_table
 
 SPEC = '{"made": "for the test"}'
 RUN = content_id(json.loads(SPEC))
+JOB = "0123456789abcdef" * 2
 
 
 class Status(JsonFile):
@@ -219,3 +221,21 @@ def test_a_full_disk_leaves_nothing_half_done(small_disk):
         make_once(small_disk / RUN, fill, Status)
     assert list(small_disk.iterdir()) == [file]
     assert read_status(small_disk / RUN, Status) is None
+
+
+def test_each_part_of_a_specification_is_served_or_sent():
+    assert RunSpec.model_fields.keys() == SERVED | SENT and not SERVED & SENT
+
+
+def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path: Path):
+    host, ended = os.uname().nodename, 4194304 + 1  # above the highest process id
+    dead = tmp_path / f".{JOB}.{host}.{ended}.job"
+    living, elsewhere = tmp_path / f".{JOB}.{host}.{os.getppid()}.job", tmp_path / f".{JOB}.elsewhere.{ended}.job"
+    for folder in (dead, living, elsewhere):
+        folder.mkdir()
+    with job_folder(tmp_path, "f" * 32) as folder:
+        (folder / "server.log").touch()
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+            path.name for path in (folder, living, elsewhere)
+        )
+    assert not folder.exists()

@@ -45,7 +45,7 @@ BY_OTHERS = {
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
-    "snakemake --profile profiles/default --report report.zip": "test_snakemake_report.py",
+    "snakemake --profile profiles/default --report report.zip": "test_output_files.py",
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "servelab verify --accept-unsigned FILE": "test_archive_workflow.py",

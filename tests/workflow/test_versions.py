@@ -1,4 +1,7 @@
-"""An engine's version is raised and put back: what is measured, what the study keeps of both, what its report says."""
+"""An engine's version is raised and put back: what is measured, what the study keeps of both, what its report says.
+
+And a study of another accelerator than the machine's, which measures nothing.
+"""
 
 import json
 import re
@@ -10,9 +13,22 @@ import pandas as pd
 import pytest
 from workspace import ARCHIVE_STUDY, NEW, OLD, Workspace, tiny_study
 
+from servelab.machine.cpu import cpu_model
+
 pytestmark = pytest.mark.slow
 
 COSTS = re.compile(r"tiny: (\d+) server starts left if the winners stay .*, about (\S+) accelerator-hours by past runs")
+
+
+def test_a_study_of_another_accelerator_stops_before_its_first_job(tmp_path):
+    workspace = Workspace.create(tmp_path / "wrong")
+    content = tiny_study()
+    content["hardware"]["accelerator"] = "NVIDIA H100 SXM"
+    workspace.write_study(content)
+    printed = workspace.snakemake(check=False)
+    refused = f"runs are of `NVIDIA H100 SXM`, but this machine has `{cpu_model()}`, so nothing is measured"
+    assert f"config/studies/tiny.yaml: hardware.accelerator: {refused}" in printed
+    assert "1 of " not in printed and not list((workspace.folder / "results").rglob("plan.json"))
 
 
 def study(version):
