@@ -13,7 +13,7 @@ from servelab.search import strategies as search
 from servelab.search.decision import Decision, PastStage
 from servelab.search.forecast import power_text
 from servelab.search.project import load_project
-from servelab.search.proof_plan import ProofStage, promised_percent, search_noise
+from servelab.search.proof_plan import ProofStage, promised_percent, search_noise, within_budget
 from servelab.study.plan import Plan
 from servelab.study.predictions import Predictions
 from servelab.study.project import load_searched, read_plan, study_path
@@ -34,7 +34,8 @@ def plan_stage(rule: RuleJob) -> None:
     plan = search.plan(project, rule.wildcards.stage, past, before)
     promised = promised_percent(project.study, past)
     if plan.stage == CONFIRM_FIRST and len(plan.candidates) > 1 and promised:
-        found = power_text(project.study, search_noise(project.study, past), [abs(promised)], "the promised gain")
+        study = within_budget(project.study, past)
+        found = power_text(study, search_noise(study, past), [abs(promised)], "the promised gain")
         plan = plan.model_copy(update={"expected": found})
         print(found)
     plan.write(rule.output.plan)

@@ -7,6 +7,7 @@ import random
 import pytest
 from made_search import measure, speed
 
+from servelab.search.proof_plan import within_budget
 from servelab.search.simulate import Measured, run_search, simulate_project
 
 
@@ -22,6 +23,8 @@ def test_a_budget_is_for_search_and_proof_together(study_content, project_with, 
 
     past = run_search(project, noisy)
     assert sum(candidate.not_run is not None for candidate in past[-1].plan.candidates) == left_out
+    # seven starts of the search, or six; the rest is for pairs of two
+    assert within_budget(project.study, past).proof.most_pairs == pairs
     found = simulate_project(project, noisy)
     assert found.proof.pairs == pairs
     assert found.accelerator_s <= max(hours, 1.2) * 3600 + 1

@@ -248,8 +248,8 @@ def judge_proof(
         reason = f"{reason} (uneven starts: {uneven})"
     elif verdict == BETTER and min(abs(low or 0), abs(high or 0)) <= _UNSEEN_PERCENT:
         missed = f"{len(pairs)} pairs miss such in {100 * (1 - _SLOW_SHARE) ** len(pairs):.0f} %"
-        slow = f"{100 * _SLOW_SHARE:.0f} % of starts {100 * _SLOWER:.0f} % slower"
-        reason += f" if the winner has no slower starts than were drawn ({slow} may undo it, and {missed})"
+        kind, slow = of.split()[-1], f"{100 * _SLOW_SHARE:.0f} % of them {100 * _SLOWER:.0f} % slower"
+        reason += f" if the winner has no slower {kind} than were drawn ({slow} may undo it, and {missed})"
     return ProofVerdict(
         verdict=verdict,
         why=_side_by_side(

@@ -221,6 +221,16 @@ def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
     return found
 
 
+def within_budget(study: Study, past: Sequence[PastStage]) -> Study:
+    """The study with as many pairs as its budget allows after a search, if each start takes as long as the mean one."""
+    spent = spent_s(past)
+    if study.budget is None or not sum(spent.values()):
+        return study
+    pairs = (SECONDS_PER_HOUR * study.budget.accelerator_hours / sum(spent.values()) - 1) * len(spent) / 2
+    most = max(study.proof.pairs, min(study.proof.most_pairs, int(pairs)))
+    return study.model_copy(update={"proof": study.proof.model_copy(update={"most_pairs": most})})
+
+
 def _affordable(study: Study, before: ProofStage, past: Sequence[PastStage]) -> float:
     """How many pairs the study's budget allows in all, by what those of a measured stage took."""
     if study.budget is None:
