@@ -121,10 +121,10 @@ def test_values_and_short_flags_mean_what_the_engine_reads():
 
 
 def test_flags_that_a_release_lacks_are_named_with_the_nearest():
-    read = read_command(["vllm serve m/x --gpu-memory-utilisation 0.9 --async-scheduling"])
+    read = read_command(["vllm serve m/x --gpu-memory-utilisation 0.9 --async-scheduling --rope-scaling {}"])
     found = unknown_flags(read, "0.33.0")
-    assert list(found) == ["--gpu-memory-utilisation"]
-    assert "--gpu-memory-utilization" in found["--gpu-memory-utilisation"]
+    assert list(found) == ["--gpu-memory-utilisation", "--rope-scaling"]
+    assert "--gpu-memory-utilization" in found["--gpu-memory-utilisation"] and "--hf-over" in found["--rope-scaling"]
 
 
 def test_a_credential_of_the_command_is_left_out(capsys):

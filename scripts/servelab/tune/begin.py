@@ -177,6 +177,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "workloads": [deciding],
     }
     notes = [*([why_changed] if why_changed else []), *_notes(command, now)]
+    hosts = [each for each in (command.engine, *names) if entries[each].get("runtime") == "host"]
+    notes += [f"{each} is the one that is installed on the node: {entries[each]['lock']} names it." for each in hosts]
     notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
     return Begun(
         {key: value for key, value in head.items() if value is not None}, now, proposed, variants, notes, added
@@ -358,14 +360,13 @@ def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, Mapping[
 
 def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> ExpectedLoad:
     parameters = workload.get("parameters", {})
-    kind = workload["kind"]
     bounds = [parameters.get(f"{part}_tokens") or parameters.get(f"max_{part}_tokens") for part in ("input", "output")]
-    known = workloads.WORKLOADS.get(kind)
+    known = workloads.WORKLOADS.get(workload["kind"])
     return ExpectedLoad(
         users=min(users, parameters.get("num_requests", users)),
         prompt_tokens=asked.prompt_tokens or bounds[0] or _CHAT[0],
         answer_tokens=asked.answer_tokens or bounds[1] or _CHAT[1],
         longest_tokens=known.longest_tokens(known.Parameters.model_construct(**parameters)),
-        shares_prefixes=kind in ("shared_prefix", "conversations", "trace"),
-        is_random=kind in ("random", "random_text"),
+        shares_prefixes=known.kind in ("shared_prefix", "conversations", "trace"),
+        is_random=known.kind in ("random", "random_text"),
     )

@@ -326,7 +326,7 @@ def unknown_flags(command: TypedCommand, version: str) -> dict[str, str]:
         return {}
     flags = [name if name.startswith("-") else f"--{name}" for name in command.arguments]
     return {
-        flag: f"{listed.release} has no {flag}; {nearest_flag(flag, listed.flags)}"
+        flag: f"{listed.release} has no {flag}; {nearest_flag(engine, flag, listed.flags)}"
         for flag in flags
         if not engine.knows(flag, listed.flags)
     }

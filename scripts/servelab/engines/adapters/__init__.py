@@ -82,6 +82,8 @@ class Engine(ABC):
     """Names of one flag each, for flags with several; those of `parallel_flags` count too."""
     typed: ClassVar[Typed | None] = None
     """How users start it; None if they do not by a command."""
+    gone: ClassVar[Mapping[str, str]] = {}
+    """Flags of older releases → what took their place."""
     abbreviates: ClassVar[bool] = False
     """Whether its parser takes the beginning of a flag's name for the flag, as argparse does."""
     variables_of_options: ClassVar[Mapping[str, str]] = {}

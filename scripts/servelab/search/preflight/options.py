@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from packaging.version import Version
 
 from servelab.core.errors import ConfigError
-from servelab.core.registry import nearest
 from servelab.engines.adapters import Engine
 from servelab.engines.options import Checked
 from servelab.engines.server_to_start import Serve
@@ -82,21 +82,23 @@ def judge(of: str, engine: Engine, given: list[str], known: KnownFlags) -> Findi
     """Every flag of the command must be a flag of the release."""
     unknown = [flag for flag in given if not engine.knows(flag, known.flags)]
     if unknown:
-        near = nearest_flag(unknown[0], known.flags)
+        near = nearest_flag(engine, unknown[0], known.flags)
         more = f" (and {', '.join(unknown[1:])})" if unknown[1:] else ""
         saw = f"{known.release} has no {unknown[0]}{more}"
         return Finding(of, "error" if known.is_exact else "warning", saw, near)
     return Finding(of, "ok", f"{len(given)} flags, all known to {known.release}")
 
 
-def nearest_flag(flag: str, flags: Set[str]) -> str:
-    """A hint with the release's nearest flags: those with all its words, whether they switch on or off, or the one most
-    alike in letters."""
+def nearest_flag(engine: Engine, flag: str, flags: Set[str]) -> str:
+    """A hint: what took its place, or the release's flags with all its words, whether they switch on or off, or the one
+    most alike in letters."""
+    if gone := engine.gone.get(flag):
+        return gone
     words = {*flag.lstrip("-").split("-")} - {"enable", "disable", "no"}
     if alike := [each for each in sorted(flags) if words <= {*each.lstrip("-").split("-")}]:
         return f"did you mean {' or '.join(f'`{each}`' for each in sorted(alike, key=len)[:3])}?"
-    hint = re.search(r"did you mean (`\S+`)\?", nearest(flag, sorted(flags)))
-    return f"did you mean {hint[1]}?" if hint else "look at the engine's own --help"
+    alike = get_close_matches(flag, sorted(flags), n=1, cutoff=0.75)
+    return f"did you mean `{alike[0]}`?" if alike else "look at the engine's own --help"
 
 
 def given_flags(place: Place, known: Known) -> list[str]:
