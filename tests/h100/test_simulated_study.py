@@ -39,7 +39,7 @@ def made_models(folder):
     """Models by variant: the shape of Qwen3-32B, and weights that are holes."""
     tokenizer = Tokenizer(models.WordLevel({f"w{number}": number for number in range(4096)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    shape = {"intermediate_size": 25600, "vocab_size": 151936}
+    shape = {"model_type": "qwen3", "intermediate_size": 25600, "vocab_size": 151936}
     made = {"base": make_model(folder / "base", shape), "fp8": make_model(folder / "fp8", shape | FP8)}
     os.truncate(made["fp8"] / "model.safetensors", FP8_BYTES)
     for model in made.values():
