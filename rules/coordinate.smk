@@ -6,11 +6,11 @@ Included last, when all rules are defined.
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from servelab.core.ssh_signature import check_key
 from servelab.workflow.coordination import (
-    ProgressHandler,
     cancel_left_jobs,
     claim_studies,
     hang_up_as_terminated,
 )
+from servelab.workflow.progress_lines import ProgressHandler
 
 PLACEMENTS.place(str(SCRIPTS.resolve().parent / "envs/workflow.yaml"))
 
@@ -35,6 +35,6 @@ onstart:
     except ServelabError as error:
         raise WorkflowError(str(error))
     live = [project.study for project in STUDIES.live.values()]
-    logger.addHandler(ProgressHandler(live, RESULTS, JOBS.runs, logger, MEASURING))
+    logger.addHandler(ProgressHandler(live, RESULTS, JOBS.runs))
     for line in lines:
         logger.warning(line)

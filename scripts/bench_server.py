@@ -8,7 +8,6 @@ import argparse
 import os
 import secrets
 import socket
-import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
 from servelab.core.errors import ConfigError
+from servelab.core.processes import log_line
 from servelab.engines.endpoint import Address, ask, check_key, checked_url
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadResult
@@ -96,7 +96,7 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.timeout,
         tokenizer=arguments.tokenizer and arguments.tokenizer.absolute(),
     )
-    _say(f"{asked.model} at {address.url}: asking how it counts tokens")
+    log_line(f"{asked.model} at {address.url}: asking how it counts tokens")
     accepted = find_accepted(target, seed)
     results = _visits(target, accepted, points, arguments, seed)
     tables = [pa.concat_tables([result.records for result in results[point]]) for point in points]
@@ -160,7 +160,7 @@ def _visits(
         left_s = (time.monotonic() - begun) / visit * (arguments.visits - visit) if visit else 0.0
         left = f"; about {left_s / 60:.0f} min left" if left_s >= _LONG_S else ""
         for point in points if visit % 2 == 0 else reversed(points):
-            _say(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests{left}")
+            log_line(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests{left}")
             left = ""
             number = 1 + visit * len(points) + points.index(point)
             result = send_point(
@@ -198,7 +198,3 @@ def _positive(text: str) -> float:
     if not 0 < (value := float(text)) < float("inf"):
         raise argparse.ArgumentTypeError("must be above 0")
     return value
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from servelab.report.json_output import print_line, report_output
+from servelab.report.json_output import ReportOutput, print_line
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.past_runs import STUDY_FOLDER, finished_studies, study_folder
-from servelab.search.recommendation_text import render_recommendation
+from servelab.search.recommendation_text import answer_text, render_recommendation
 from servelab.search.recommended import Recommended
 
 
@@ -23,7 +23,8 @@ def main(arguments: argparse.Namespace) -> None:
     for study in studies or finished_studies(arguments.results):
         recommended = Recommended.read(study / "recommended.json")
         if arguments.json:
-            print_line(report_output(recommended, str(study / "report.html")))
+            (kind, text), page = answer_text(recommended), str(study / "report.html")
+            print_line(ReportOutput(study=study.name, kind=kind, answer=text, report=page, recommended=recommended))
             continue
         runs = study.parents[1] / "runs"
         is_there = (runs / recommended.run_id / "spec.json").exists()

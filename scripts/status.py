@@ -8,12 +8,13 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.machine.allocations.slurm import QueuedJob, queue
-from servelab.report.json_output import print_line, status_output
+from servelab.report.json_output import StatusOutput, print_line
 from servelab.search.progress import StudyProgress
 from servelab.study.study import load_study
 
@@ -77,7 +78,13 @@ def _show(studies: dict[str, StudyProgress]) -> None:
 
 def _print_json(studies: dict[str, StudyProgress]) -> None:
     for name, progress in studies.items():
-        print_line(status_output(name, progress, list(queue_lines(progress.titles(), _queue(), datetime.now()))))
+        running = [
+            {"what": what, "run_id": attempt.id, "since_s": attempt.started_s, "host": attempt.host, "pid": attempt.pid}
+            for attempt, what in progress.running()
+        ]
+        stages = [asdict(progress.stage(stage)) for stage in progress.stages]
+        queued = list(queue_lines(progress.titles(), _queue(), datetime.now()))
+        print_line(StatusOutput(study=name, stages=stages, running=running, queued=queued))
 
 
 def queue_lines(titles: Mapping[str, str], jobs: Sequence[QueuedJob], now: datetime) -> Iterator[str]:

@@ -27,10 +27,9 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         settings = self.common_settings
         console = Console(is_dry_run=settings.dryrun)
-        told: dict[Any, Callable[[dict[str, Any]], list[str]]]
         self._stream = sys.stdout if settings.stdout else sys.stderr
         self._default: logging.Formatter = DefaultFormatter(settings.quiet, settings.show_failed_logs)
-        told = {
+        told: dict[Any, Callable[[dict[str, Any]], list[str]]] = {
             LogEvent.JOB_INFO: console.job_begins,
             LogEvent.JOB_FINISHED: console.job_ends,
             LogEvent.PROGRESS: console.progress,

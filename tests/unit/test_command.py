@@ -180,17 +180,8 @@ def test_the_wheel_alone_runs_the_demo(tmp_path):
     site = tmp_path / "venv/lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(tmp_path / "venv"),
-        "install",
-        "--no-deps",
-        "--no-build-isolation",
-    ]
-    subprocess.run([*pip, "--quiet", str(ROOT)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv", "install", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--quiet", ROOT], check=True)
     (tmp_path / "empty").mkdir()
     done = subprocess.run(
         [tmp_path / "venv/bin/servelab", "demo"],

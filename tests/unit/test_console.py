@@ -53,7 +53,8 @@ def test_each_job_has_its_line_and_a_failure_three(tmp_path):
     for name in "ac":
         assert f"begins: good {name}" in lines
         assert (
-            sum(bool(re.fullmatch(rf"\d of 4: good {name}, \d+ s: all well with {name}", line)) for line in lines) == 1
+            sum(bool(re.fullmatch(rf"\d of 4: good {name}, [\d.]+ s: all well with {name}", line)) for line in lines)
+            == 1
         )
     place = lines.index("FAILED: bad")
     assert lines[place + 1 : place + 3] == ["    error: no device is free", "    open bad.log"]

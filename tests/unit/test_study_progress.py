@@ -108,7 +108,7 @@ def test_of_a_proof_only_runs_and_time_are_shown(results):
     results.measured(BASELINE, [100.0])
     results.plan(CONFIRM, {"baseline": [BASELINE, "5" * 20], "winner": [FAST, SLOW]}, start="proof-0")
     # the winner's two runs and the baseline's other one: a start each of 20 s, and 40 s a run
-    left = "about 3 min and 0.044 accelerator-hours left"
+    left = "about 160 s and 0.044 accelerator-hours left"
     assert results.line(CONFIRM) == f"1 run done (0 failed), 3 left on 2 server starts; {left}"
 
 
@@ -137,7 +137,7 @@ def test_what_is_running_counts_and_divides_the_time(results):
     dead = results.folder / f"runs/.{BASELINE}.{os.uname().nodename}.1.1700000000.part"
     dead.mkdir()
     assert results.line().startswith("1 run done (0 failed), 2 left on 2 server starts (2 running)")
-    assert results.line().endswith("about 2 min and 0.056 accelerator-hours left")
+    assert results.line().endswith("about 100 s and 0.056 accelerator-hours left")
     running = {attempt.id: what for attempt, what in results.progress().running()}
     assert running == {FAST: "batch, fast", SLOW: "batch, slow"}
 

@@ -15,11 +15,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.measure.inputs import MeasuringJob
 from servelab.measure.sealed_runs import SealedRuns
+from servelab.report.json_output import RunOutput
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
-from servelab.workflow import coordination
+from servelab.workflow import progress_lines
 from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
 from servelab.workflow.made_from import CODE, MADE_FROM, write_digests
 from servelab.workflow.needs import Sources
@@ -295,16 +296,28 @@ def test_on_a_cluster_a_run_asks_for_what_its_site_says(planned, studies):
     assert resources["mem_mb"](job, 1) == 2000 and resources["gres"](job, 1) is None
 
 
-def test_a_line_for_each_stage_of_the_runs_that_a_job_measured(project, planned, caplog):
-    caplog.set_level("INFO", logger="workflow")
+def test_lines_for_the_stages_of_measured_runs_and_objects(project, planned, caplog, tmp_path, monkeypatch):
+    caplog.set_level("INFO")
     run = planned.run_ids()[0]
-    handler = coordination.ProgressHandler(
-        [project.study], Path("results"), lambda last: [last], logging.getLogger("workflow")
-    )
-    for job, rule in enumerate(("measure", "parse_stage")):
-        started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "wildcards": {"run_id": run}}
-        handler.emit(logging.makeLogRecord(started))
+    handler = progress_lines.ProgressHandler([project.study], Path("results"), lambda last: [last])
+    monkeypatch.setattr(progress_lines, "_for_programs", [(tmp_path / "out").open("w")])
+    log, decided = tmp_path / "log", {"search": SEARCH, "stage": planned.stage}
+    log.write_text("error: of an earlier attempt\n")
+    for job, rule in enumerate(("measure", "decide_stage", "measure")):
+        started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "log": [str(log)], "resources": {}}
+        handler.emit(logging.makeLogRecord(started | {"wildcards": {"run_id": run} if rule == "measure" else decided}))
+    log.write_text("error: a disk is full, or cannot be written: /tmp. To mend it: free some\n")
+    handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_ERROR, "jobid": 2, "log": [str(log)], "rule_msg": None}))
     for job in (1, 0, 0):
         handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
     (line,) = caplog.messages
     assert line.startswith(f"cpu-smollm2, {planned.stage}: ")
+    told = [RunOutput.model_validate_json(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [each.event for each in told] == [*["begun"] * 3, "failed", "finished", "decided", "finished"]
+    assert [each.runs for each in told] == [[run], [], [run], [run], [], [], [run]]
+    assert (
+        told[3].kind == "environment"
+        and told[3].message.startswith("a disk is full")
+        and told[5].stages
+        and told[-1].stages
+    )

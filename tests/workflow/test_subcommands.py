@@ -36,6 +36,7 @@ def call(workspace, *words, folder="."):
     [
         (("plan", "tiny"), "config", "tiny: nothing left to measure"),
         (("run", "tiny"), "docs-of-mine", "Nothing to be done"),
+        (("run", "--json", "tiny"), "config", '"exit_code": 0}'),
         (("status",), "config", "winner: "),
         (("report", "tiny"), "results", "report.html"),
         (("compare", "tiny", "studies/tiny", "--names", "a", "b"), "results", "Page: results/comparisons/a--b/"),

@@ -158,9 +158,11 @@ class Workflow:
             print(f"{self.text}\n\nUsage: servelab {name} {_WORDS_FOR_SNAKEMAKE}")
             return
         os.chdir(root)
+        given, is_json = words, "--json" in words and name in ("plan", "run")
+        words = [word for word in words if not is_json or word != "--json"]
         studies, known = _studies(words), study_names(root)
         check_names(studies, known)
-        if name == "plan" and "--json" in words:
+        if is_json and name == "plan":
             from servelab.report.json_output import print_line  # here, as other subcommands need neither
             from servelab.search.forecast import forecast
 
@@ -172,7 +174,7 @@ class Workflow:
             return
         variables = {}
         if HERE in words:
-            if step := here.step_on_node(words):
+            if step := here.step_on_node(given):
                 os.execvpe(step[0][0], *step)  # noqa: S606
             rest = [word for word in words[len(studies) :] if word != HERE]
             words = [*studies, *here.here_words(here.hardware_of(studies, root)), *rest]
@@ -183,6 +185,11 @@ class Workflow:
         # The workflow's jobs call `python`, which must be the one of this environment.
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         sys.stdout.flush()
+        if is_json:
+            from servelab.workflow.progress_lines import run_for_programs
+
+            os.environ.update(variables)
+            run_for_programs(line)
         command = [sys.executable, "-m", "snakemake", *line]
         os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606
 
@@ -197,7 +204,7 @@ With `--here`, all of it in this machine or allocation (`salloc`, a pod): candid
 start that would not end in time; the same command goes on in the next allocation. `--sbatch` prints a script for it.
 
 `--again disturbed`, `--again failed` or `--again RUN...` (the beginnings of ids) measures these runs again; what was
-measured of them moves to results/runs/set-aside."""
+measured of them moves to results/runs/set-aside. `--json` prints an object a line as jobs begin, finish and fail."""
 
 
 _WORDS_FOR_SNAKEMAKE = """[STUDY]... [SNAKEMAKE OPTION]...

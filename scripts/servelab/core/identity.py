@@ -29,14 +29,12 @@ def content_id(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:ID_LENGTH]
 
 
-def run_id(spec: RunSpec) -> str:
-    """The name of a run's folder."""
+def run_id(spec: RunSpec | WorkloadSpec) -> str:
+    """The name of the folder of a run, or of a workload, whose requests all engines share."""
     return content_id(spec.model_dump(mode="json"))
 
 
-def workload_id(spec: WorkloadSpec) -> str:
-    """The name of a workload's folder: its requests are written once and shared by all engines."""
-    return content_id(spec.model_dump(mode="json"))
+workload_id = run_id
 
 
 def file_sha256(path: Path) -> str:

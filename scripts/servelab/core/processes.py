@@ -21,6 +21,11 @@ from servelab.core.warden import become_subreaper, kill_tree
 _running: set[Supervised] = set()
 
 
+def log_line(text: str) -> None:
+    """Writes a line to standard error, a job's log."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Supervised:
     """One command with its whole process tree, until it exits or is stopped.
 

@@ -283,6 +283,11 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
+def runs_text(count: int) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
 def metric_label(metric: str, per: str = "deployment") -> str:
     """A metric's name for readers: `total_tokens_per_s` is `Total tokens/s`, `ttft_ms` is `TTFT (ms)`.
 

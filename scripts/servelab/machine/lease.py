@@ -15,7 +15,6 @@ import random
 import re
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from pydantic import Field
 from servelab.core.errors import Outage
 from servelab.core.files import JsonPart
 from servelab.core.identity import content_id
+from servelab.core.processes import log_line
 from servelab.core.result_lock import holder_text
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
@@ -47,7 +47,8 @@ def try_lock(name: str) -> socket.socket | None:
     if (lock := _bound(_address(name))) is None:
         return None
     # Anyone who takes the other at this moment looks for ours too, so that never both succeed.
-    if any(_overlap(_address(name), other) for other in _held()):
+    own = _address(name)
+    if any(own.startswith(f"{each}/") or each.startswith(f"{own}/") for each in _held()):
         lock.close()
         return None
     return lock
@@ -87,10 +88,6 @@ def _held() -> list[str]:
     """Addresses of all locks that are held, as the kernel lists them."""
     listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
     return [f"\0{name}" for name in re.findall(r" @(servelab-lock-.*)", listed)]
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 @dataclass(frozen=True)
@@ -235,13 +232,9 @@ class Lease:
         )
 
 
-def _any(devices: Sequence[Device], giver: str) -> list[Device]:
-    return list(devices)
-
-
 @contextmanager
 def lease(
-    kind_name: str, count: int, among: Callable[[Sequence[Device], str], Sequence[Device]] = _any
+    kind_name: str, count: int, among: Callable[[Sequence[Device], str], Sequence[Device]] = lambda devices, _: devices
 ) -> Iterator[Lease]:
     """Reserves `count` devices of a kind, and waits as long as it takes; neighbours among those that are free.
 
@@ -272,7 +265,7 @@ def _turn(name: str) -> Iterator[None]:
     while (lock := try_lock(name)) is None:
         if not reported:
             reported = True
-            _print(f"waiting for runs that asked for devices earlier{_who([name])}")
+            log_line(f"waiting for runs that asked for devices earlier{_who([name])}")
         _pause()
     with lock:
         yield
@@ -295,7 +288,7 @@ def _collect(found: Sequence[Device], count: int, held: dict[str, socket.socket]
         if not reported:
             reported = True
             missing = [name for d in found if d not in free for name in (_lock_name(d), d.within) if name]
-            _print(f"waiting for {count - len(free)} of {count} device(s): other runs use them{_who(missing)}")
+            log_line(f"waiting for {count - len(free)} of {count} device(s): other runs use them{_who(missing)}")
         _pause()
 
 
@@ -317,7 +310,3 @@ def _who(names: Sequence[str]) -> str:
     """The holders of locks, each once, for the end of a message."""
     found = list(dict.fromkeys(text for name in names if (text := holder(name))))
     return f" ({'; '.join(found[:_MOST_HOLDERS])}{'; …' if found[_MOST_HOLDERS:] else ''})" if found else ""
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -194,8 +194,9 @@ def _ask(
         for line in done.stdout.splitlines()
         if line.startswith(environment_probe.MARK)
     ]
+    last_line = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1][:300]
     for name in request["checks"][len(answers) : len(answers) + 1]:
-        saw = f"it ended with exit code {done.returncode}: {_last_line(done.stderr)}"
+        saw = f"it ended with exit code {done.returncode}: {last_line}"
         answers.append(EnvironmentCheck(check=name, verdict="failed", saw=saw))
     return answers
 
@@ -211,7 +212,3 @@ def _is_here(device: str) -> bool:
         return bool(DEVICES.get(device).find())
     except Outage:
         return False
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it printed nothing"])[-1][:300]

@@ -62,7 +62,8 @@ def check_node(
         found.append(f"path not found: {model}")
     found += proxy_of_loopback(variables)
     if not is_container:
-        is_accelerator = any(_is_accelerator(device) for device in devices)
+        # engines for GPUs and NPUs compile kernels and keep them in caches
+        is_accelerator = any((each.within or each.key).startswith(("GPU-", "ascend-")) for each in devices)
         found += full_folders(variables if is_accelerator else {"TMPDIR": variables.get("TMPDIR", "")})
         found += [*low_limits(requests_at_once), *small_shm(len(devices) if is_accelerator else 1)]
     for line in found:
@@ -169,11 +170,6 @@ def proxy_of_loopback(variables: Mapping[str, str]) -> Iterator[str]:
     without = given.get("no_proxy", "")
     if given.get("http_proxy") and without != "*" and "127.0.0.1" not in without:
         yield "http_proxy is set, and no_proxy lacks 127.0.0.1"
-
-
-def _is_accelerator(device: Device) -> bool:
-    """Whether it is a GPU or an NPU: engines for these compile kernels and keep them in caches."""
-    return (device.within or device.key).startswith(("GPU-", "ascend-"))
 
 
 def _existing(folder: Path) -> Path:

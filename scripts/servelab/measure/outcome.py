@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -229,8 +228,3 @@ def failed_requests(records: pa.Table) -> str | None:
         return None
     common, count = Counter(errors).most_common(1)[0]
     return f"{len(errors)} of {records.num_rows} requests failed, {count} of them: {common[:300]}"
-
-
-def log_line(text: str) -> None:
-    """Writes a line to the job's log."""
-    print(text, file=sys.stderr, flush=True)

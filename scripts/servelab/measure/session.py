@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id
-from servelab.core.processes import Supervised, last_text, wait_any
+from servelab.core.processes import Supervised, last_text, log_line, wait_any
 from servelab.core.run_spec import RunSpec
 from servelab.engines.balancers import BALANCERS, ROUND_ROBIN
 from servelab.engines.runtimes import RUNTIMES, Needs
@@ -26,7 +26,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.inputs import CLIENT_SLACK_S, RunInputs
 from servelab.measure.load import LoadPlan, LoadResult
 from servelab.measure.nodes import NodeParts, Nodes
-from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
+from servelab.measure.outcome import Outcome, check_served, failed_requests, out_of_time
 from servelab.measure.replicas import Replicas
 from servelab.measure.run_folder import make_manifest
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server

@@ -22,6 +22,7 @@ from uuid import uuid4
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import Outage
 from servelab.core.identity import content_id, run_id
+from servelab.core.processes import log_line
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import RunSpec
 from servelab.machine.device_names import WantedDevices
@@ -30,7 +31,7 @@ from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, visit_id
 from servelab.measure.node_check import check_node, healthy
 from servelab.measure.nodes import Nodes, other_nodes
-from servelab.measure.outcome import Outcome, failed_requests, log_line, write_run
+from servelab.measure.outcome import Outcome, failed_requests, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
 from servelab.measure.server import Killed

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal, TextIO
 
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
+from servelab.core.credentials import shown
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import JsonPart
 from servelab.report.compare.comparison_table import StudyComparison
@@ -18,8 +20,6 @@ from servelab.report.compare.page import summary
 from servelab.report.page import render_markdown
 from servelab.search.forecast import Forecast
 from servelab.search.preflight import PreflightRow
-from servelab.search.progress import StudyProgress
-from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 
 
@@ -48,6 +48,20 @@ class StatusOutput(JsonPart):
     stages: list[dict[str, Any]] = Field(description="Progress of each stage.")
     running: list[dict[str, Any]] = Field(description="Runs that are measured now.")
     queued: list[str] = Field(description="Slurm's jobs, a line each.")
+
+
+class RunOutput(JsonPart):
+    """`servelab run`: something that happened."""
+
+    event: Literal["begun", "finished", "failed", "decided", "ended"] = Field(description="Of a job, a stage, or all.")
+    at: datetime = Field(description="When, in UTC.")
+    job: str | None = Field(None, description="What it does.")
+    runs: list[str] = Field([], description="Runs that it measures, or the one that failed.")
+    kind: str | None = Field(None, description="`result` (the configuration's), `environment`, `outage` or `error`.")
+    reason: str | None = Field(None, description="Of a failure, such as `out_of_memory`.")
+    message: str | None = Field(None, description="A failure or decision in words.")
+    stages: list[dict[str, Any]] = Field([], description="Progress of these runs' stages, as in `status`.")
+    exit_code: int | None = Field(None, description="Of `ended`.")
 
 
 class CompareOutput(JsonPart):
@@ -113,6 +127,7 @@ class ExplainOutput(JsonPart):
 OUTPUTS: Mapping[str, type[BaseModel]] = {
     "check": CheckOutput,
     "plan": Forecast,
+    "run": RunOutput,
     "status": StatusOutput,
     "report": ReportOutput,
     "compare": CompareOutput,
@@ -129,25 +144,9 @@ def json_schema() -> dict[str, Any]:
     return models_json_schema([(output, "serialization") for output in OUTPUTS.values()])[1]
 
 
-def print_line(output: BaseModel) -> None:
+def print_line(output: BaseModel, file: TextIO | None = None) -> None:
     """Prints an object on one line."""
-    print(json.dumps(output.model_dump(mode="json"), ensure_ascii=False), flush=True)
-
-
-def report_output(recommended: Recommended, report: str) -> ReportOutput:
-    """A study's answer; `report` is the path of its report."""
-    kind, text = answer_text(recommended)
-    return ReportOutput(study=recommended.study, kind=kind, answer=text, report=report, recommended=recommended)
-
-
-def status_output(study: str, progress: StudyProgress, queued: list[str]) -> StatusOutput:
-    """A study's progress."""
-    running = [
-        {"what": what, "run_id": attempt.id, "since_s": attempt.started_s, "host": attempt.host, "pid": attempt.pid}
-        for attempt, what in progress.running()
-    ]
-    stages = [asdict(progress.stage(name)) for name in progress.stages]
-    return StatusOutput(study=study, stages=stages, running=running, queued=queued)
+    print(shown(json.dumps(output.model_dump(mode="json"), ensure_ascii=False)), file=file, flush=True)
 
 
 def compare_output(comparison: StudyComparison, findings: list[ConditionResult]) -> CompareOutput:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import RunSpec, Strict
+from servelab.core.yaml_file import runs_text
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.results.expected_times import expected_time
@@ -77,7 +78,7 @@ class Forecast(Strict):
         """Lines for a terminal: what is left, each stage with its server starts and hours, and what comes next."""
         left = [stage for stage in self.stages if stage.starts]
         if not left:
-            return [f"{self.study}: nothing left to measure ({_runs(self.measured)} measured)"]
+            return [f"{self.study}: nothing left to measure ({runs_text(self.measured)} measured)"]
         source = "by past runs" if self.is_past else "by an estimate"
         hours = "" if self.about_s is None else f", about {_hours(self.about_s)} accelerator-hours {source}"
         starts = "1 server start" if self.about_starts == 1 else f"{self.about_starts} server starts"
@@ -98,7 +99,7 @@ class Forecast(Strict):
             rows.append("* as far as it can be told now: what earlier stages find decides")
         certain = "certain by now: nothing, since a stage that is measured is decided again"
         if self.known:
-            certain = f"certain by now: {_runs(self.known)}"
+            certain = f"certain by now: {runs_text(self.known)}"
         rows += filter(None, [certain, self.split, self.power, self.search, *self.next_stage, *self._predictions()])
         return [head, *(f"  {row}" for row in rows)]
 
@@ -238,10 +239,6 @@ def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
     shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
     more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
     return [f"next: {plan.title}", *shown, *more]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _hours(seconds: float) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from servelab.core.errors import ServelabError
+from servelab.core.yaml_file import duration
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import Attempt, attempts, read_status
 from servelab.metrics.definitions import METRICS
@@ -76,7 +77,7 @@ class StageProgress:
         if left:
             about = "no estimate yet"
             if self.left_s is not None and self.left_accelerator_h is not None:
-                about = f"about {_duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
+                about = f"about {duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
             parts += [about, *([self.expected] if self.expected else [])]
         return name + "; ".join(parts)
 
@@ -207,10 +208,3 @@ def _spent_s(
     if not parts:
         return None
     return starts_left * (fmean(starts) if starts else 0.0) + left * fmean(each.busy_s for each in parts)
-
-
-def _duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

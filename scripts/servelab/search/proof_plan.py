@@ -59,11 +59,6 @@ class _Tried(NamedTuple):
     row: Row
     """Its last row of schemas.STAGE_TABLE."""
 
-    @property
-    def kept_answers(self) -> bool:
-        """Whether it was asked, and no loss was found."""
-        return self.row.get("answers") in (comparison.SAME, comparison.CANNOT_TELL)
-
 
 def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noise: StartNoise) -> Incumbent | None:
     """The best configuration besides `loser` that is better than the baseline by the rule of the search; None if none.
@@ -79,12 +74,12 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
     tried.pop(key_of(loser), None)
     if base is None or not base.row["objective_value"]:
         return None
-    suspects = _choices(start, loser)
+    suspects, kept = _choices(start, loser), (comparison.SAME, comparison.CANNOT_TELL)
     sign = study.objective.sign
     sound = [
         each
         for each in tried.values()
-        if (each.kept_answers or suspects.isdisjoint(_choices(start, each.incumbent.configuration)))
+        if (each.row.get("answers") in kept or suspects.isdisjoint(_choices(start, each.incumbent.configuration)))
         and _is_better(study, each.row, base.row, noise, sign)
     ]
     rows = [each.row for each in sound]
@@ -353,7 +348,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         promised_percent=promised,
         failed=failed,
         disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < least else None,
-        of="visits" if study.visits_servers else "fresh starts",
+        of="visits" if any(engine.runtime == "none" for engine in study.engines.values()) else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])
     lengths = natural_lengths(winner_row, baseline_row, "the baseline's")

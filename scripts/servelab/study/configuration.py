@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from pydantic import Field
@@ -96,7 +96,8 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
     same_engine = overrides.engine in (None, incumbent.engine)
     options = {**incumbent.options, **overrides.options}
     arguments = {**(incumbent.arguments if same_engine else {}), **overrides.arguments}
-    if _is_elsewhere(incumbent.arguments, overrides.arguments):
+    before, given = incumbent.arguments, overrides.arguments
+    if {"url"} <= before.keys() & given.keys() and origin(str(before["url"])) != origin(str(given["url"])):
         arguments = {name: value for name, value in arguments.items() if name not in _OF_AN_ORIGIN}
         arguments |= overrides.arguments
     variables = {**(incumbent.environment_variables if same_engine else {}), **overrides.environment_variables}
@@ -113,10 +114,6 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
 
 
 _OF_AN_ORIGIN = ("api-key-env", "header-env", "insecure")
-
-
-def _is_elsewhere(before: Mapping[str, ArgumentValue], given: Mapping[str, ArgumentValue]) -> bool:
-    return {"url"} <= before.keys() & given.keys() and origin(str(before["url"])) != origin(str(given["url"]))
 
 
 def on_whole_node(study: Study, configuration: Configuration) -> Configuration:

@@ -339,11 +339,6 @@ class Study(Strict):
         return [stage for stage in self.stages if stage.name != PROPOSED]
 
     @property
-    def visits_servers(self) -> bool:
-        """Whether it measures servers that already run, in visits."""
-        return any(engine.runtime == "none" for engine in self.engines.values())
-
-    @property
     def curves(self) -> dict[str, list[str]]:
         """Name of each curve → the workloads that are its points, the lowest first."""
         found: dict[str, list[str]] = {}

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from servelab.core.yaml_file import duration
+
 _WIDEST, _WIDEST_ERROR = 120, 400
 """Characters of a log line that are shown, and of one with an error and its remedy."""
 _TAIL_BYTES = 16384
@@ -99,7 +101,7 @@ class Console:
         nodes = _EXCLUDED.findall(str(resources.get("slurm_extra", ""))) if event["jobid"] in self._jobs else []
         not_on = "".join(f", not on {node}" for node in nodes)
         written = [_written_ns(file) for file in event["log"]]
-        job = self._jobs[event["jobid"]] = _Job(_name(event) + not_on, event["log"], self._clock(), written)
+        job = self._jobs[event["jobid"]] = _Job(job_name(event) + not_on, event["log"], self._clock(), written)
         is_shown = resources.get("accelerators") and not self._is_dry_run
         return [f"{self._time()} begins: {job.name}"] if is_shown and all(rule.is_local() for rule in measuring) else []
 
@@ -115,8 +117,8 @@ class Console:
         first = done - len(self._ended)
         lines = []
         for number, (job, took_s) in enumerate(self._ended, first + 1):
-            said = _last_line(job.logs)
-            lines.append(f"{self._time()} {number} of {total}: {job.name}, {_duration(took_s)}{said and ': ' + said}")
+            said = last_line(job.logs)
+            lines.append(f"{self._time()} {number} of {total}: {job.name}, {duration(took_s)}{said and ': ' + said}")
         self._ended.clear()
         return lines
 
@@ -127,11 +129,11 @@ class Console:
         logs = [file for file in event["log"] if Path(file).is_file()] or list(event["log"])
         before = dict(zip(job.logs, job.written, strict=True)) if job else {}
         written = [file for file in logs if _written_ns(file) != before.get(file)]
-        if _TOO_LATE in (why := _last_line(written, "error")):
+        if _TOO_LATE in (why := last_line(written, "error")):
             said, self._is_too_late = self._is_too_late, True
             return [] if said else [f"{self._time()} nothing more begins: {why.removeprefix('error: ')}"]
         slurm = _words_of_slurm("\n".join(_text(file) for file in written) + str(event["rule_msg"] or ""))
-        why = _last_line([file for file in written if not job or file in job.logs], "error") or (
+        why = last_line([file for file in written if not job or file in job.logs], "error") or (
             "" if slurm else _one_line(str(event["rule_msg"] or ""))
         )
         return [
@@ -145,7 +147,8 @@ class Console:
         return time.strftime("%H:%M:%S", time.localtime(self._clock()))
 
 
-def _name(event: Event) -> str:
+def job_name(event: Event) -> str:
+    """What a job does."""
     wildcards = [str(value) for value in event["wildcards"].values()]
     if titles := [rule.title(wildcards[0]) for rule in measuring if rule.name == event["rule_name"]]:
         return f"measure {titles[0]}"
@@ -171,14 +174,7 @@ def _text(log: str) -> str:
         return ""
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
-
-
-def _last_line(logs: Sequence[str], having: str = "") -> str:
+def last_line(logs: Sequence[str], having: str = "") -> str:
     """The last line of the first log that has one, of those that begin with `having` if any does; on one line."""
     for log in logs:
         lines = [line for line in _text(log).splitlines() if _one_line(line)]

@@ -87,11 +87,45 @@ function widenPlot(spec, extra) {
   spec.width += extra;
 }
 
+// On a phone nothing fits beside a plot: what names a row, and its figures, are above its points.
+function stack(spec, room) {
+  const most = Math.floor(room / 6.5); // characters of a line
+  const lines = (text) => [text].flat().join(" ").split(" ").reduce((all, word) => {
+    const last = all.length - 1;
+    return all[last].length + word.length < most ? all.with(last, `${all[last]} ${word}`.trim()) : [...all, word];
+  }, [""]);
+  if (spec.title) spec.title.text = lines(spec.title.text);
+  for (const part of spec.vconcat ?? [spec]) {
+    const shown = part.layer?.[0].encoding?.y?.axis?.labelExpr;
+    if (!shown) continue;
+    const labels = JSON.parse(shown.slice(1, shown.lastIndexOf(")"))).map((label, row) => ({ row, label: label.join(" ") }));
+    const beside = part.layer.filter((each) => each.encoding.x?.value > part.width);
+    const figures = beside.flatMap((each) => spec.datasets[each.data.name]);
+    const isLong = figures.some((each) => each.text && labels[each.row].label.length + each.text.length > most - 3);
+    part.width = room;
+    part.height = { step: isLong ? 56 : 38 };
+    for (const { mark, encoding } of part.layer) {
+      encoding.y.axis = null;
+      if (mark.type !== "text") continue;
+      const isBeside = encoding.x.value > 4; // else it is in place of a point
+      encoding.x.value = isLong || !isBeside ? 0 : room;
+      Object.assign(mark, { align: isLong || !isBeside ? "left" : "right", dy: isLong || isBeside ? -14 : 0 });
+    }
+    const { y } = part.layer[0].encoding;
+    const mark = { ...beside[0].mark, align: "left", dy: isLong ? -30 : -14, fontWeight: 600, limit: room };
+    const encoding = { x: { value: 0 }, y, text: { field: "label", type: "nominal" } };
+    part.layer.push({ data: { values: labels }, mark, encoding });
+  }
+}
+
 async function draw(figure) {
   const drawing = figure.querySelector("svg");
   const text = figure.querySelector("script").textContent;
   const spec = JSON.parse(text);
-  widen(spec, Math.max(0, Math.floor(figure.clientWidth - drawing.viewBox.baseVal.width)));
+  const extra = Math.floor(figure.clientWidth - drawing.viewBox.baseVal.width);
+  figure.drawnAt = figure.clientWidth;
+  widen(spec, Math.max(extra, -80));
+  if (extra < 0) stack(spec, figure.clientWidth - 44); // without its padding
   const place = document.createElement("div");
   // the interpreter of expressions (`ast`) needs no evaluation of texts as code, which the page's policy forbids
   const options = {
@@ -105,6 +139,7 @@ async function draw(figure) {
   }
   svg.setAttribute("role", "group");
   svg.setAttribute("aria-label", drawing.getAttribute("aria-label"));
+  figure.querySelector("div")?.remove();
   drawing.after(place);
   figure.classList.add("live");
   named(svg);
@@ -135,3 +170,13 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 document.querySelectorAll("figure:has(script)").forEach((figure) => near.observe(figure));
+
+let waiting = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    for (const figure of document.querySelectorAll("figure.live")) {
+      if (figure.clientWidth && figure.clientWidth !== figure.drawnAt) draw(figure);
+    }
+  }, 200);
+});

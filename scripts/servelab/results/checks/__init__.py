@@ -20,7 +20,7 @@ import numpy as np
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
-from servelab.core.yaml_file import read_yaml
+from servelab.core.yaml_file import read_yaml, runs_text
 from servelab.measure.load import LoadStats
 from servelab.measure.run_files import PlaceFacts, fact_text
 from servelab.metrics.tables import schemas
@@ -206,16 +206,12 @@ def unequal_places(rows: Iterable[Row]) -> str | None:
     if len(counts) < 2:
         return None
     unknown = counts.pop(None, 0)
-    texts = [f"place {_NOT_RECORDED} ({_runs(unknown)})"] if unknown else []
+    texts = [f"place {_NOT_RECORDED} ({runs_text(unknown)})"] if unknown else []
     for name in PlaceFacts.model_fields:
         values: Counter[str] = Counter()
         for place, count in counts.items():
             values[facts_of[str(place)].get(name, "unknown")] += count
         if len(values) > 1:
-            first, *others = (f"{value} ({_runs(count)})" for value, count in values.items())
+            first, *others = (f"{value} ({runs_text(count)})" for value, count in values.items())
             texts.append(", ".join([fact_text(name, first), *others]))
     return "; ".join(texts)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"

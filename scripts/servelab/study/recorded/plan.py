@@ -143,7 +143,7 @@ def recorded_run(study: RecordedStudy, folder: Path, reference: str, workload: s
         accelerator=study.hardware.accelerator,
         accelerators=candidate.accelerators,
         workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command"}),
-        outcome=candidate.outcome_on(workload),
+        outcome="not run" if candidate.outcome == "ok" and workload not in candidate.logs else candidate.outcome,
         logs={file: file_sha256(folder / LOGS / file) for file in files if (folder / LOGS / file).is_file()},
     )
     return RecordedRun(workload=workload, run_id=content_id(spec.model_dump(mode="json")), spec=spec)

@@ -134,10 +134,6 @@ class RecordedCandidate(Strict):
         """The serving command of its logs on a workload."""
         return self.commands.get(workload, self.command)
 
-    def outcome_on(self, workload: str) -> Outcome:
-        """Its outcome on a workload: a candidate with logs of others only was not run on it."""
-        return "not run" if self.outcome == "ok" and workload not in self.logs else self.outcome
-
     @model_validator(mode="after")
     def _has_an_end(self) -> RecordedCandidate:
         if self.outcome == "ok" and not self.logs:
