@@ -11,6 +11,8 @@ from servelab.report.index_page import index_page
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import write_page
 from servelab.report.render import write_report
+from servelab.search.recommendation_text import answer_text
+from servelab.search.recommended import Recommended
 from servelab.study.project import is_live, study_path
 
 
@@ -20,6 +22,7 @@ def render_report(rule: RuleJob) -> None:
     origin = MeasuredRuns(Path("results/runs"), name) if is_live(search) else RecordedLogs(study_path(search))
     draw_charts(rule.input, charts)
     write_report(rule.input, origin, charts, rule.output.html.parent)
+    print(f"{rule.output.html}: {answer_text(Recommended.read(rule.input.recommended)).text}")
 
 
 def render_index(rule: RuleJob) -> None:

@@ -177,6 +177,7 @@ class Cluster:
             "state": "%T",
             "node": "%N",
             "comment": "%k",
+            "name": "%j",
             "partition": "%P",
             "asked": "%b",
             "memory": "%m",

@@ -7,19 +7,18 @@ from slurm.conftest import SlurmWorkspace, gpu_study, slurm_with
 
 pytestmark = pytest.mark.slurm
 NVIDIA_SMI = """\
-bad=
-[ "$SLURMD_NODENAME" = gpu1 ] && bad=$(( SLURM_JOB_ID % 6 ))
-name="NVIDIA H100 80GB HBM3"; ecc=0; mode=Default; used=0
-case "$bad" in 1) ecc=7 ;; 2) mode=Prohibited ;; 3) used=60000 ;; esac
+name="NVIDIA H100 80GB HBM3"
 for i in 0 1 2 3 4 5 6 7; do
-  uuid=GPU-$SLURMD_NODENAME-000$i
+  uuid=GPU-$SLURMD_NODENAME-000$i; ecc=0; mode=Default; used=0
+  [ "$SLURMD_NODENAME" = gpu1 ] && [ $i -lt 4 ] &&
+    case $(( SLURM_JOB_ID % 3 )) in 0) ecc=7 ;; 1) mode=Prohibited ;; 2) used=60000 ;; esac
   case "$1" in
     --query-gpu=index,uuid,name,driver_version,memory.total) echo "$i, $uuid, $name, 570.86.10, 81559" ;;
     --query-gpu=uuid,memory.used*) echo "$uuid, $used, 81559, $mode, $ecc, Disabled, 9.0" ;;
     *) exit 2 ;;
   esac
 done"""
-"""The driver's tool: on gpu1, three jobs of six find a fault before their server starts."""
+"""The driver's tool: who has the first four devices of gpu1 finds a fault before the server starts."""
 LINES = [
     "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
     "CUDA error: system not yet initialized (Error 802)",
@@ -42,7 +41,7 @@ if node.endswith(b"gpu1"):
         print(lines[starts.tell() % len(lines)], flush=True)
     os._exit(1)
 """
-"""The server of the other jobs on gpu1 ends with the next line."""
+"""A server that starts on gpu1, on its last four devices, ends with the next line."""
 
 
 @pytest.fixture

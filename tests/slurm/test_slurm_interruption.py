@@ -68,7 +68,7 @@ def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slower, clu
     workflow.wait()
     slower.snakemake("--unlock")
     output = slower.snakemake()
-    assert f"cancelled job {job['id']} of an earlier workflow" in output
+    assert f"cancelled job {job['id']} of an earlier workflow: {job['name']}\n" in output
     jobs = {int(each["id"]): each["state"] for each in cluster.jobs("all") if each["run"] == job["run"]}
     since = [
         state for number, state in sorted(jobs.items()) if number >= int(job["id"])

@@ -37,6 +37,7 @@ def test_every_server_start_is_one_job_where_its_accelerators_are(finished):
     for job in finished.jobs:
         assert job["state"] == "COMPLETED"
         assert job["partition"] == PARTITIONS[hardware(finished, job["run"])["accelerator"]]
+    assert "baseline-search-0-gpus-sequences" in {job["name"] for job in finished.jobs}
 
 
 def test_rules_that_need_no_accelerator_stay_here(finished):

@@ -63,12 +63,12 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
     usual += ("QOSMaxGRESPerUser", "QOSGrpNodeLimit", "AssocMaxJobsLimit", "ReqNode|NotAvail")
     odd = ("PartitionConfig", "ReqNodeNotAvail, UnavailableNodes:n1", "QOSMaxCpuPerJobLimit", "JobHeldAdmin")
     lines = [
-        f"{number}|PENDING||-|-|{reason}|{tmp_path}|rule_measure_wildcards_x"
+        f"{number}|PENDING||-|-|x|{reason}|{tmp_path}|rule_measure_wildcards_x"
         for number, reason in enumerate((*usual[:-1], *odd))
     ]
     others = [
-        "77|PENDING||-|-|PartitionConfig|/elsewhere|rule_x",
-        f"78|PENDING||-|-|PartitionConfig|{tmp_path}|not ours",
+        "77|PENDING||-|-|x|PartitionConfig|/elsewhere|rule_x",
+        f"78|PENDING||-|-|x|PartitionConfig|{tmp_path}|not ours",
     ]
     slurm("squeue", "cat <<'END'\n" + "\n".join([*lines, *others]) + "\nEND")
     assert [job.reason for job in unsatisfied(tmp_path)] == list(odd)
@@ -120,9 +120,9 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
 
 def test_the_status_shows_each_job_with_its_candidate_how_long_it_waits_and_slurms_reason(slurm, tmp_path):
     lines = [
-        f"4|PENDING||2026-11-26T12:00:00|N/A|Priority|{tmp_path}|rule_measure_wildcards_abc",
-        f"3|RUNNING|gpu1|2026-11-26T11:00:00|2026-11-26T12:09:00|None|{tmp_path}|rule_measure_wildcards_def",
-        f"5|RUNNING|gpu1|-|-|None|{tmp_path}|rule_measure_wildcards_of_another_study",
+        f"4|PENDING||2026-11-26T12:00:00|N/A|x|Priority|{tmp_path}|rule_measure_wildcards_abc",
+        f"3|RUNNING|gpu1|2026-11-26T11:00:00|2026-11-26T12:09:00|x|None|{tmp_path}|rule_measure_wildcards_def",
+        f"5|RUNNING|gpu1|-|-|x|None|{tmp_path}|rule_measure_wildcards_of_another_study",
     ]
     slurm("squeue", "cat <<'END'\n" + "\n".join(lines) + "\nEND")
     titles = {"abc": "layout, tp=4", "def": "layout, baseline"}
@@ -147,19 +147,20 @@ def test_the_status_shows_each_job_with_its_candidate_how_long_it_waits_and_slur
 def test_a_lost_job_is_tried_again_as_its_cause_asks(state, in_log, refuses, changed, slurm, tmp_path):
     slurm(
         "squeue",
-        f"echo '3|FAILED|n7|-|-|None|{tmp_path}|rule_measure_wildcards_abc'; "
-        f"echo '4|{state}|n1|-|-|None|{tmp_path}|rule_measure_wildcards_abc'",
+        f"echo '3|FAILED|n7|-|-|x|None|{tmp_path}|rule_measure_wildcards_abc'; "
+        f"echo '4|{state}|n1|-|-|x|None|{tmp_path}|rule_measure_wildcards_abc'",
     )
     slurm("sbatch", "echo 'allocation failure: More than there is' >&2; exit 1" if refuses else "exit 0")
     log = tmp_path / ".snakemake/slurm_logs/rule_measure/abc/4.log"
     log.parent.mkdir(parents=True)
     log.write_text(in_log)
-    usual = {"mem_mb": 40, "slurm_extra": "--nice=1", "cpus_per_task": 2}
+    slurm("scontrol", "echo '   DefMemPerNode=UNLIMITED MaxMemPerNode=100'")
+    usual = {"mem_mb": 40, "slurm_extra": "--nice=1", "slurm_partition": "gpu"}
     retries = Retries(tmp_path)
     assert retries.request("abc", 1, usual) == usual
     assert retries.request("abc", 2, usual) == usual | changed == retries.known("abc", 2)
     third = retries.request("abc", 3, usual)
     if changed.get("mem_mb"):
-        assert third["mem_mb"] == 120
+        assert third["mem_mb"] == 80  # `--test-only` takes 120, and the job would wait for ever
     if changed.get("slurm_extra"):  # of several `--exclude` Slurm takes the last
         assert third["slurm_extra"] == "--nice=1 --exclude=n1,n1"

@@ -34,7 +34,7 @@ def cancel_left_jobs(project: Path) -> list[str]:
     """
     if not (project / ".snakemake/slurm_logs").exists():
         return []
-    return [f"cancelled job {job.id} of an earlier workflow: {job.comment}" for job in cancel_jobs(project)]
+    return [f"cancelled job {job.id} of an earlier workflow: {job.name}" for job in cancel_jobs(project)]
 
 
 def hang_up_as_terminated() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.jobs import MeasuringJobs
-from servelab.workflow.slurm_jobs import Request, Retries, watch_slurm
+from servelab.workflow.slurm_jobs import Request, Retries, name_jobs, watch_slurm
 from servelab.workflow.studies import Studies, WorkflowConfig
 
 SITES = Path("config/sites")
@@ -53,16 +54,20 @@ class Placements:
         self._retries = Retries(Path())
         self._past_times = cache(lambda plans: PastTimes(runs))
 
-    def watch_slurm(self, warn: Callable[[str], None]) -> None:
-        """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""
+    @property
+    def _is_on_slurm(self) -> bool:
         plugin = self._workflow.executor_plugin
-        if self._cluster and plugin is not None and plugin.name == "slurm":
+        return plugin is not None and plugin.name == "slurm"
+
+    def watch_slurm(self, warn: Callable[[str], None]) -> None:
+        """On Slurm: names jobs, warns of what the site asks for and Slurm does not have, now and while jobs wait."""
+        if self._cluster and self._is_on_slurm:
+            name_jobs(sys.modules[self._workflow.executor_plugin.executor.__module__], self._jobs.title)
             watch_slurm(self._cluster, self.site_file, self._hardware, Path(), warn)
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""
-        plugin = self._workflow.executor_plugin
-        if (self._cluster and plugin is not None and plugin.name == "slurm") or not self._workflow.is_main_process:
+        if (self._cluster and self._is_on_slurm) or not self._workflow.is_main_process:
             return
         for name, project in studies.items():
             if (nodes := project.study.hardware.nodes) > 1:

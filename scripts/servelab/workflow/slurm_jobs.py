@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.run_spec import HardwareSpec
@@ -61,6 +62,25 @@ def _look_again_and_again(folder: Path, warn: Callable[[str], None]) -> None:
                     stays = "It stays queued; Ctrl-C cancels all jobs"
                     warn(f"Slurm does not start job {job.id}: {job.reason}. {stays}")
         pause.wait(EVERY_S)
+
+
+def name_jobs(executor: Any, title: Callable[[str], str]) -> None:
+    """Names each job after its title, candidate first. `executor` is the module of Snakemake's executor.
+
+    It gives all jobs one name, which tells a user nothing, and asks Slurm for this name: here, for all names.
+    """
+    submit, names = executor.get_submit_command, dict[str, None]()
+
+    def named(job: Any, params: Mapping[str, Any], **others: Any) -> str:
+        candidate_first = re.sub(r"([^;:]+): ([^;]+)", r"\2-\1", title(job.wildcards[0]))
+        name = re.sub(r"[^\w.+]+", "-", candidate_first, flags=re.ASCII).strip("-")[:200]  # its accounting keeps 255
+        names[name] = None
+        return str(submit(job, {**params, "run_uuid": name}, **others))
+
+    executor.get_submit_command = named
+    by_squeue, by_sacct = executor.query_job_status_squeue, executor.query_job_status_sacct
+    executor.query_job_status_squeue = lambda _: by_squeue(",".join(names))
+    executor.query_job_status_sacct = lambda _: by_sacct(",".join(names))
 
 
 class Retries:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -37,11 +38,9 @@ class Slurm(Allocation):
     gives_memory = True
 
     def active(self) -> bool:
-        """See `Allocation.active`."""
         return "SLURM_JOB_ID" in os.environ
 
     def giver(self) -> str:
-        """See `Allocation.giver`."""
         return f"Slurm job {self.job_id()}"
 
     def given(self, kind: DeviceKind, found: Sequence[Device]) -> list[Device]:
@@ -56,15 +55,12 @@ class Slurm(Allocation):
         return named(found, ",".join(map(str, indices)), self.giver())
 
     def job_id(self) -> str:
-        """See `Allocation.job_id`."""
         return os.environ["SLURM_JOB_ID"]
 
     def node(self) -> str:
-        """See `Allocation.node`."""
         return os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
 
     def other_nodes(self) -> list[str]:
-        """See `Allocation.other_nodes`."""
         shown = ask(["squeue", "--noheader", "--format=%N", f"--jobs={self.job_id()}"])
         return [node for node in hostnames(shown.strip()) if node != self.node()]
 
@@ -152,10 +148,10 @@ class QueuedJob(NamedTuple):
     node: str
     since: str
     """When it was submitted, or if it does not wait any more, when it began; as Slurm prints it."""
+    name: str
     reason: str
     """Why it waits, in Slurm's words."""
     comment: str
-    """`rule_<rule>_wildcards_<wildcards>`, given by Snakemake's executor."""
 
 
 def queue(folder: Path, *filters: str) -> list[QueuedJob]:
@@ -164,13 +160,13 @@ def queue(folder: Path, *filters: str) -> list[QueuedJob]:
     With `--states=all` also those that ended so recently that Slurm still lists them.
     """
     found = []
-    for line in _ask("squeue", "--me", "--noheader", "--format=%i|%T|%N|%V|%S|%r|%Z|%k", *filters).splitlines():
-        job_id, state, node, submitted, started, rest = line.split("|", 5)
+    for line in _ask("squeue", "--me", "--noheader", "--format=%i|%T|%N|%V|%S|%j|%r|%Z|%k", *filters).splitlines():
+        job_id, state, node, submitted, started, name, rest = line.split("|", 6)
         rest, _, comment = rest.rpartition("|")
         reason, _, submitted_from = rest.rpartition("|")
         if comment.startswith(_COMMENT) and Path(submitted_from).resolve() == folder.resolve():
             since = submitted if state == "PENDING" else started
-            found.append(QueuedJob(job_id, state, node, since, reason, comment))
+            found.append(QueuedJob(job_id, state, node, since, name, reason, comment))
     return sorted(found, key=lambda job: int(job.id.partition("_")[0]))
 
 
@@ -214,14 +210,10 @@ _KEYS: dict[str, list[str]] = _FACTS["keys"]
 """Words of a reason, first match → the keys of a placement that may be wrong."""
 OPTIONS: dict[str, str] = _FACTS["options"]
 """Snakemake's resource → the option of sbatch with the same unit."""
-_FINAL = re.compile(
-    r"\binvalid\b|^Memory required|^More processors requested|time limit",
-    re.IGNORECASE,
-)
+_FINAL = re.compile(r"\binvalid\b|^Memory required|^More processors requested|time limit", re.IGNORECASE)
 """Refusals that the cluster's next state does not change, unlike a node that is down or a limit of jobs at once.
 
 "Requested node configuration is not available" is not one: a real submission may queue the job (PartitionConfig)."""
-_TIMEOUT_S = 30.0
 
 
 def unsatisfied(folder: Path) -> list[QueuedJob]:
@@ -251,8 +243,18 @@ def refusal(request: Mapping[str, str | int]) -> str | None:
     extra = shlex.split(str(request.get("slurm_extra", "")))
     command = ["sbatch", "--test-only", *given, *extra, "--wrap", "true"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30.0)
     except (OSError, subprocess.TimeoutExpired):
         return None
     said = re.search(r"(?:allocation failure|error): (.*)\s*\Z", done.stderr)
-    return said[1].strip() if done.returncode and said else None
+    return said[1].strip() if done.returncode and said else _over_memory(request)
+
+
+def _over_memory(request: Mapping[str, str | int]) -> str | None:
+    """The partition's limit of memory: `--test-only` takes more than that, and the job then waits for ever."""
+    asked, partition = int(request.get("mem_mb", 0)), request.get("slurm_partition")
+    with suppress(Outage):
+        shown = _ask("scontrol", "show", "partition", str(partition)) if asked and partition else ""
+        limit = re.search(r"MaxMemPerNode=(\d+)", shown)
+        return f"MaxMemPerLimit: {asked} MB, at most {limit[1]}" if limit and asked > int(limit[1]) else None
+    return None

@@ -47,7 +47,6 @@ class Ascend(DeviceKind):
     words = ("ascend", "huawei", "npu")
 
     def find(self) -> list[Device]:
-        """See `DeviceKind.find`."""
         driver = _version(_DRIVER)
         return [replace(device, driver=driver) for device in parse(ask(["npu-smi", "info", "-m"]))]
 
@@ -68,7 +67,6 @@ class Ascend(DeviceKind):
         return found
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
-        """See `DeviceKind.environment`."""
         return {self.variable: ",".join(device.index for device in devices)}
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
@@ -78,7 +76,6 @@ class Ascend(DeviceKind):
         )
 
     def threads(self, cores: int, count: int) -> int:
-        """See `DeviceKind.threads`."""
         return 1
 
 

@@ -33,7 +33,6 @@ class Cpu(DeviceKind):
     is_divided = True
 
     def find(self) -> list[Device]:
-        """See `DeviceKind.find`."""
         return [Device(index="0", key=KEY, name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
 
     def divided(self, device: Device, parts: int) -> list[Device]:
@@ -62,14 +61,12 @@ class CpuCores(Cpu):
     is_divided = False
 
     def find(self) -> list[Device]:
-        """See `DeviceKind.find`."""
         cores = _cores(os.sched_getaffinity(0))
         kept = -(-len(cores) // _CORES_OF_ONE_FOR_CLIENTS) if len(cores) > 1 else 0
         name = cpu_model()
         return [Device(str(c[0]), key=f"core-{c[0]}", name=name, cpus=c, within=KEY) for c in cores[kept:]]
 
     def threads(self, cores: int, count: int) -> int:
-        """See `DeviceKind.threads`."""
         return min(cores, count)
 
 

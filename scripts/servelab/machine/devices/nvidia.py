@@ -45,13 +45,11 @@ class Nvidia(DeviceKind):
     words = ("nvidia", "gpu")
 
     def find(self) -> list[Device]:
-        """See `DeviceKind.find`."""
         gpus = parse(ask(["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]))
         instances = parse_instances(answer(["nvidia-smi", "-L"]), gpus)
         return [device for gpu in gpus for device in instances.get(gpu.key, [gpu])]
 
     def described(self, devices: Sequence[Device]) -> list[Device]:
-        """See `DeviceKind.described`."""
         settings = parse_settings(answer(["nvidia-smi", "-q", "-x"]))
         return [replace(device, settings=settings.get(device.within or device.key)) for device in devices]
 
@@ -75,7 +73,6 @@ class Nvidia(DeviceKind):
         return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
 
     def threads(self, cores: int, count: int) -> int:
-        """See `DeviceKind.threads`."""
         return 1
 
 

@@ -29,7 +29,6 @@ class Client(ABC):
     definitions: ClassVar[Mapping[str, str]] = {}
     """Metrics that differ from our definition with this client's records: tag → how they differ."""
     host_variables: tuple[str, ...] = ()
-    """See `servelab.engines.runtimes.Tool`."""
 
     @property
     def lock(self) -> str | None:

@@ -36,16 +36,13 @@ class ExternalClient(Client):
 
     @property
     def lock(self) -> str:
-        """See `Client.lock`."""
         return f"envs/{self.name}.lock.txt"
 
     def version_command(self, python: Path) -> list[str]:
-        """See `Client.version_command`."""
         find = f"next(d.version for d in distributions() if d.name in {self.packages!r})"
         return [str(python), "-c", f"from importlib.metadata import distributions; print({find})"]
 
     def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
-        """See `Client.check`."""
         for field, why in self.unsupported.items():
             value = getattr(protocol, field)
             if value != ProtocolSpec.model_fields[field].default:
@@ -65,7 +62,6 @@ class ExternalClient(Client):
             )
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
-        """See `Client.command`."""
         if Address(plan.base_url, plan.model, plan.api_key_env, plan.header_env).needs_own_client:
             raise ConfigError(f"client {self.name} is used without TLS, headers and a path: use client `servelab`")
         rows = read_workload(plan).to_pylist()
@@ -77,7 +73,6 @@ class ExternalClient(Client):
         return ["env", "--ignore-environment", *variables, *self.prepare(plan, rows, folder, python)]
 
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
-        """See `Client.read`."""
         rows = read_workload(plan).to_pylist()
         try:
             origin_monotonic_s, columns_of = self.records(plan, rows, folder / self.results)
@@ -91,7 +86,6 @@ class ExternalClient(Client):
         return returncode == 0 or (folder / self.results).exists()
 
     def out_of_time(self, plan: LoadPlan) -> LoadResult:
-        """See `Client.out_of_time`."""
         rows = read_workload(plan).to_pylist()
         error = f"round_timeout: the round took longer than {plan.timeout_s:g} s"
         columns = {"scheduled_s": 0.0, "end_s": plan.timeout_s, "error": error}

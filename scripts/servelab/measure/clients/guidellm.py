@@ -39,7 +39,6 @@ class GuideLlm(ExternalClient):
     }
 
     def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
-        """See `Client.check`."""
         super().check(protocol, token_ids=token_ids, turns=turns)
         if protocol.arrivals == "replay" and protocol.max_concurrency is not None:
             raise ConfigError("client guidellm cannot do `arrivals: replay` with `max_concurrency`; remove the latter")

@@ -22,16 +22,13 @@ class ServelabClient(Client):
     takes_natural_stops = True
 
     def version_command(self, python: Path) -> list[str]:
-        """See `Client.version_command`."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('servelab'))"]
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
-        """See `Client.command`."""
         (folder / "load.json").write_text(plan.model_dump_json(), encoding="utf-8")
         return [str(python), "-m", "servelab.measure.load.sender", str(folder / "load.json"), str(folder)]
 
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
-        """See `Client.read`."""
         try:
             records = read_arrow(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
             kept = folder / "answers.parquet"

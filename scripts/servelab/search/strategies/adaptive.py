@@ -65,14 +65,12 @@ class Adaptive:
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
-        """See `Strategy.outlines`."""
         space, first = space_of(study), _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
         stages = range(1, 1 - (first - visits_of(study)) // _batch(study))
         return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(_refinement(at), _title(at), []) for at in stages)]
 
     def summary(self, study: Study) -> str | None:
-        """See `Strategy.summary`."""
         first, visits, count = _design_size(study), visits_of(study), len(space_of(study))
         if count <= first:
             return f"search: adaptive, all {count} combinations"

@@ -65,19 +65,15 @@ class Grid:
     plans_all_at_once = True
 
     def outlines(self, study: Study) -> list[Outline]:
-        """See `Strategy.outlines`."""
         return [Outline(_NAME, _TITLE, [variant.name for variant in product(study)])]
 
     def summary(self, study: Study) -> str | None:
-        """See `Strategy.summary`."""
         return f"search: grid, {study.search.incumbent_starts + len(product(study))} runs"
 
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
-        """See `Strategy.plan`."""
         return make_plan(project, _NAME, _TITLE, baseline(project.study), product(project.study))
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
-        """See `decide_among_many`."""
         return decide_among_many(study, plan, table)
 
 

@@ -29,7 +29,6 @@ class Staged:
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
-        """See `Strategy.outlines`."""
         stages = [
             Outline(stage.name, stage.title or stage.name, [candidate.name for candidate in stage.candidates])
             for stage in study.combined
@@ -38,11 +37,9 @@ class Staged:
         return [*stages, Outline(RECHECK, _RECHECK_TITLE, [])] if has_recheck else stages
 
     def summary(self, study: Study) -> str | None:
-        """See `Strategy.summary`."""
         return None
 
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
-        """See `Strategy.plan`."""
         incumbent = past[-1].winner if past else baseline(project.study)
         if stage == RECHECK:
             return self._recheck(project, incumbent, past)
