@@ -13,7 +13,6 @@ class SglangRouter(VllmRouter):
     program = ("sglang-router", "launch")
 
     def version_command(self) -> list[str]:
-        """See `Balancer.version_command`."""
         return ["sglang-router", "--version"]
 
 

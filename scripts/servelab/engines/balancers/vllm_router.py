@@ -20,7 +20,6 @@ class VllmRouter(Balancer):
     program: tuple[str, ...] = ("vllm-router",)
 
     def command(self, ports: tuple[int, int], servers: Sequence[int], folder: Path) -> list[str]:
-        """See `Balancer.command`."""
         urls = [f"http://127.0.0.1:{server}" for server in servers]
         own = ["--host", "127.0.0.1", "--port", str(ports[0])]
         metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports[1])]

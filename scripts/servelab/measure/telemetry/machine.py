@@ -63,7 +63,6 @@ class MachineUse(TelemetrySource):
         self._before: _Moment | None = None
 
     def read(self) -> Iterator[Reading]:
-        """See `TelemetrySource.read`."""
         pids = {pid for _, pid in self._servers() if pid}  # 0: of another machine
         now, before = self._now(pids), self._before
         if before is None or now.stamp_s - before.stamp_s >= _SHORTEST_S:

@@ -23,14 +23,12 @@ class NpuSmi(TelemetrySource):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `TelemetrySource.concerns`."""
         return bool(_npus(watched))
 
     def __init__(self, watched: Watched) -> None:
         self._index_of, self._elsewhere = _npus(watched), watched.elsewhere
 
     def read(self) -> Iterator[Reading]:
-        """See `TelemetrySource.read`."""
         yield Reading("devices", len(self._index_of) + self._elsewhere)
         for key, figures in parse(ask(["npu-smi", "info"], timeout_s=_TIMEOUT_S)).items():
             if key in self._index_of:

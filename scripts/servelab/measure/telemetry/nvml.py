@@ -30,7 +30,6 @@ class Nvml(TelemetrySource):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `TelemetrySource.concerns`."""
         return bool(_gpus(watched))
 
     def __init__(self, watched: Watched) -> None:
@@ -39,7 +38,6 @@ class Nvml(TelemetrySource):
         self._handles = {gpu.index: pynvml.nvmlDeviceGetHandleByUUID(gpu.key) for gpu in _gpus(watched)}
 
     def read(self) -> Iterator[Reading]:
-        """See `TelemetrySource.read`."""
         yield Reading("devices", len(self._handles) + self._elsewhere)
         for index, handle in self._handles.items():
             for metric, ask in _QUERIES.items():
@@ -47,7 +45,6 @@ class Nvml(TelemetrySource):
                     yield Reading(metric, value, index)
 
     def close(self) -> None:
-        """See `TelemetrySource.close`."""
         pynvml.nvmlShutdown()
 
 

@@ -30,7 +30,6 @@ class ServerMetrics(TelemetrySource):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `TelemetrySource.concerns`."""
         return watched.engine.metrics_path is not None
 
     def __init__(self, watched: Watched) -> None:
@@ -39,7 +38,6 @@ class ServerMetrics(TelemetrySource):
         self._client = httpx.Client(trust_env=False, timeout=_TIMEOUT_S, headers={"Connection": "close"})
 
     def read(self) -> list[Reading]:
-        """See `TelemetrySource.read`."""
         servers, path = self._watched.servers(), self._watched.engine.metrics_path
         try:
             texts = [self._fetch(f"{url}{path}") for url, _ in servers]
@@ -48,7 +46,6 @@ class ServerMetrics(TelemetrySource):
         return combined([parse(text, self._watched.engine.metric_names) for text in texts])
 
     def close(self) -> None:
-        """See `TelemetrySource.close`."""
         self._client.close()
 
     def _fetch(self, url: str) -> str:
