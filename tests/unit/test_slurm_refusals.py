@@ -161,6 +161,6 @@ def test_a_lost_job_is_tried_again_as_its_cause_asks(state, in_log, refuses, cha
     assert retries.request("abc", 2, usual) == usual | changed == retries.known("abc", 2)
     third = retries.request("abc", 3, usual)
     if changed.get("mem_mb"):
-        assert third["mem_mb"] == 80  # `--test-only` takes 120, and the job would wait for ever
+        assert third["mem_mb"] == 80  # `--test-only` takes 120, and the job would wait forever
     if changed.get("slurm_extra"):  # of several `--exclude` Slurm takes the last
         assert third["slurm_extra"] == "--nice=1 --exclude=n1,n1"

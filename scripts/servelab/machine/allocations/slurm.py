@@ -251,7 +251,7 @@ def refusal(request: Mapping[str, str | int]) -> str | None:
 
 
 def _over_memory(request: Mapping[str, str | int]) -> str | None:
-    """The partition's limit of memory: `--test-only` takes more than that, and the job then waits for ever."""
+    """The partition's limit of memory: `--test-only` takes more than that, and the job then waits forever."""
     asked, partition = int(request.get("mem_mb", 0)), request.get("slurm_partition")
     with suppress(Outage):
         shown = _ask("scontrol", "show", "partition", str(partition)) if asked and partition else ""
