@@ -9,7 +9,7 @@ import pytest
 import sample_curves
 import sample_study
 
-from servelab.core.yaml_file import MARKS, MARKS_KEY
+from servelab.core.figure_text import MARKS, MARKS_KEY
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits

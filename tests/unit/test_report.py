@@ -16,7 +16,7 @@ from made_place import AFTER, put_places, upgrade
 
 from servelab.core.cli import RuleJob
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.core.figure_text import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import only_in
 from servelab.report.charts import CHARTS

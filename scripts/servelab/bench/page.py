@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from servelab.bench.bench_result import Bench, PointResult
-from servelab.core.yaml_file import estimate, figure, interval, mark, metric_label, percent
+from servelab.core.figure_text import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_interval
@@ -145,7 +145,8 @@ def _loads(points: Sequence[PointResult]) -> Table:
     columns = ["Load", *(metric_label(name) for name in (*_RATES, *_LATENCIES)), "Requests", "Failed"]
     rows = []
     for point in points:
-        cells = [Cell(point.name, mark=mark(point.validity), mark_why=_why(point))]
+        why = "; ".join(f"{each.check.replace('_', ' ')}: {each.saw}" for each in point.failures)
+        cells = [Cell(point.name, mark=mark(point.validity), mark_why=why)]
         for name in (*_RATES, *_LATENCIES):
             p99 = f"P99 {figure(point.p99[name])}" if name in _LATENCIES and name in point.p99 else ""
             cells.append(Cell(_text(point, name), note=p99))
@@ -212,10 +213,6 @@ def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
     cached = [point.cached_percent for point in bench.points if point.cached_percent is not None]
     hits = f"it reports {max(cached):.0f} % of a load's prompt tokens from a cache" if cached else "it does not say"
     return not_known(bench.asked, f"no prompt was sent twice; {hits}")
-
-
-def _why(point: PointResult) -> str:
-    return "; ".join(f"{each.check.replace('_', ' ')}: {each.saw}" for each in point.failures)
 
 
 def _text(point: PointResult, metric: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from servelab.core.credentials import shown
-from servelab.core.yaml_file import duration, figure, metric_label
+from servelab.core.figure_text import duration, figure, metric_label
 from servelab.machine.devices import DEVICES, Device
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.yaml_file import figure
+from servelab.core.figure_text import figure
 
 FULL_PERCENT = 95.0
 """Of the KV cache in use: from here on it counts as full."""

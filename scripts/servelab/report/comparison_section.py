@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, mark, metric_label
+from servelab.core.figure_text import NO_BREAK, PLACES_MARK, estimate, figure, mark, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.report.bottlenecks import Counters, counters_of, counters_text, limited_by
 from servelab.report.charts.curves import AT, LIMITED, SHOWN

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import MARKS_KEY, mark
+from servelab.core.figure_text import MARKS_KEY, mark
 from servelab.measure.run_files import RunStatus, read_import
 from servelab.report.page import Cell, Page, Section, Table
 from servelab.search.recommendation_text import answer_text

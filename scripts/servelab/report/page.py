@@ -18,8 +18,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from servelab.core.credentials import ACTS, without_colours
+from servelab.core.figure_text import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.core.files import replacing, write_text
-from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
 
 MOST_ROWS = 100

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.errors import ServelabError
+from servelab.core.figure_text import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.core.files import write_text
-from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of, only_in
 from servelab.report.bottlenecks import Counters, limited_by

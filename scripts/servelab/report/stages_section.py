@@ -10,16 +10,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import (
-    NO_BREAK,
-    PLACES_MARK,
-    duration,
-    estimate,
-    figure,
-    interval,
-    metric_label,
-    percent,
-)
+from servelab.core.figure_text import NO_BREAK, PLACES_MARK, duration, estimate, figure, interval, metric_label, percent
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.page import MOST_ROWS, Cell, ShownMeasurement, Table, change_cell, value_or_none

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
+from servelab.core.figure_text import MARKS_KEY, estimate, mark, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.report.page import Cell, Table, change_cell, value_or_none
 from servelab.study.project import StudySummary

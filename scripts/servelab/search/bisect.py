@@ -26,8 +26,9 @@ from typing import Any, Literal
 import yaml
 
 from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.figure_text import figure
 from servelab.core.files import CHECKOUT, own_or_shipped, write_text
-from servelab.core.yaml_file import figure, read_yaml
+from servelab.core.yaml_file import read_yaml
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table

@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
+from servelab.core.figure_text import runs_text
 from servelab.core.run_spec import RunSpec, Strict
-from servelab.core.yaml_file import runs_text
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.results.expected_times import expected_time

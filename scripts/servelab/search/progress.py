@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import duration
+from servelab.core.figure_text import duration
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import Attempt, attempts, read_status
 from servelab.metrics.definitions import METRICS

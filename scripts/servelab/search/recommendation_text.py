@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from servelab.answers.comparison import SAME
-from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, figure, mark, metric_label, percent
+from servelab.core.figure_text import NO_BREAK, PLACES_MARK, figure, mark, metric_label, percent
 from servelab.search.decision import CANNOT_TELL
 from servelab.search.proof import BETTER, DISTURBED, FAILED
 from servelab.search.recommended import FROM_LOGS, Improvement, MapRange, Proof, Recommended

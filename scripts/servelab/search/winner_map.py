@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 
 import pandas as pd
 
-from servelab.core.yaml_file import metric_label
+from servelab.core.figure_text import metric_label
 from servelab.metrics.statistics import Interval
 from servelab.search.decide import unfit
 from servelab.search.decision import rows_of

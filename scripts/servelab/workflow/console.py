@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from servelab.core.yaml_file import duration
+from servelab.core.figure_text import duration
 
 _WIDEST, _WIDEST_ERROR = 120, 400
 """Characters of a log line that are shown, and of one with an error and its remedy."""

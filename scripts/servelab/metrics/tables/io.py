@@ -70,7 +70,8 @@ def record_array(table: pa.Table) -> RecordArray:
 
     Numbers are float64, NaN for null. Text and lists are objects, None for null.
     """
-    kinds = [(field.name, np.float64 if _is_number(field.type) else np.object_) for field in table.schema]
+    is_number = {kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in table.schema.types}
+    kinds = [(field.name, np.float64 if is_number[field.type] else np.object_) for field in table.schema]
     rows = np.empty(table.num_rows, dtype=kinds)
     for name in table.schema.names:
         rows[name] = table[name].to_numpy()
@@ -120,7 +121,3 @@ def minimum(values: Floats) -> float:
 def _or_nan(statistic: Callable[[Floats], Any], values: Floats) -> float:
     values = present(values)
     return float(statistic(values)) if values.size else np.nan
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from servelab.core.errors import ConfigError
-from servelab.core.yaml_file import metric_label
+from servelab.core.figure_text import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.recorded.audit.findings import AuditEvidence, Row, Verdict, finding, plain, served_alike

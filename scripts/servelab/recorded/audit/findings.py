@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from servelab.core.yaml_file import metric_label
+from servelab.core.figure_text import metric_label
 from servelab.recorded.logs import Logs, figures_of, token_rates
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.readers.figures import Key

@@ -24,9 +24,9 @@ import vl_convert
 from markupsafe import Markup
 
 from servelab.core.errors import Outage, ServelabError
+from servelab.core.figure_text import MARKS_KEY, mark, metric_label
 from servelab.core.files import write_text
 from servelab.core.registry import Registry
-from servelab.core.yaml_file import MARKS_KEY, mark, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 

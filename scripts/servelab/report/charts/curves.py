@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from servelab.core.yaml_file import figure, mark
+from servelab.core.figure_text import figure, mark
 from servelab.report.charts import BLUE, GREY, INK, SKY, AnyChart, chart, finish, kind_channels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from servelab.core.yaml_file import figure, mark, percent
+from servelab.core.figure_text import figure, mark, percent
 from servelab.report.charts import (
     BLUE,
     GREY,

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from servelab.core.yaml_file import figure, mark
+from servelab.core.figure_text import figure, mark
 from servelab.metrics.definitions import METRICS
 from servelab.report.charts import (
     BLUE,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
+from servelab.core.figure_text import MARKS_KEY, estimate, mark, metric_label
 from servelab.report.compare.comparison_table import ONLY, SAME, StudyComparison
 from servelab.report.compare.sides import StudySide
 from servelab.report.page import Cell, Page, Section, Table, change_cell, value_or_none

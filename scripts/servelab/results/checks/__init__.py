@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from servelab.core.figure_text import runs_text
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
-from servelab.core.yaml_file import read_yaml, runs_text
+from servelab.core.yaml_file import read_yaml
 from servelab.measure.load import LoadStats
 from servelab.measure.run_files import PlaceFacts, fact_text
 from servelab.metrics.tables import schemas

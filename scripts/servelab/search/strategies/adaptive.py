@@ -95,9 +95,10 @@ class Adaptive:
         knowledge = Knowledge(study, space, last.plan, last.table, project.predictions)
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
-            chooser, title = _Design(space), _spread_title(len(past))
+            chooser = _Design(space)
+            title = f"Refinement {len(past)}: what differs most from the runs so far, which are few for a model"
         elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
-            chooser, title = single, _one_change_title(len(past))
+            chooser, title = single, f"Refinement {len(past)}: one change of the baseline"
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
         if len(plan.candidates) > len(positions):
@@ -365,11 +366,3 @@ def _refinement(number: int) -> str:
 
 def _title(number: int) -> str:
     return f"Refinement {number}: what a model of the runs so far expects to be best"
-
-
-def _one_change_title(number: int) -> str:
-    return f"Refinement {number}: one change of the baseline"
-
-
-def _spread_title(number: int) -> str:
-    return f"Refinement {number}: what differs most from the runs so far, which are few for a model"
