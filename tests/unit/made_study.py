@@ -23,7 +23,7 @@ def demo_study():
     demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
     protocol = demo["protocol"] | {"rounds": 3}
     del demo["answers"], demo["proof"]
-    return demo | {"stages": stages, "workloads": workloads, "protocol": protocol}
+    return demo | {"baseline": {"engine": "llama.cpp"}, "stages": stages, "workloads": workloads, "protocol": protocol}
 
 
 def stage_rows(

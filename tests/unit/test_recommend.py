@@ -190,7 +190,8 @@ def test_what_the_checks_found_is_carried_and_said(answer):
         assert place.validity == "suspect" and place.validity_note == "what makes winner suspect"
         assert place.baseline_validity == "suspect" and place.baseline_validity_note == "what makes baseline suspect"
     said = render_recommendation(recommended, "report.html")
-    assert "† suspect: what makes baseline suspect" in said and "† suspect: what makes winner suspect" in said
+    assert "† suspect, baseline: what makes baseline suspect" in said
+    assert "† suspect, measured beside it: what makes winner suspect" in said
 
 
 def test_a_loss_is_said(answer):

@@ -148,9 +148,9 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
         lines.append(f"    {row.title}: {_gained(recommended, row)}{loss}")
     lines += [found.text for found in recommended.winner_maps]
     figures: list[Improvement | Recommended] = [*rows, recommended]
-    sides = [(each.validity, each.validity_note) for each in figures]
-    sides += [(each.baseline_validity, each.baseline_validity_note) for each in figures]
-    lines += dict.fromkeys(f"{sign} {validity}: {note}" for validity, note in sides if (sign := mark(validity)))
+    sides = [("baseline", each.baseline_validity, each.baseline_validity_note) for each in figures]
+    sides += [("measured beside it", each.validity, each.validity_note) for each in figures]
+    lines += dict.fromkeys(f"{mark(level)} {level}, {side}: {note}" for side, level, note in sides if mark(level))
     if proof and not recommended.changed:
         lines += ["Proposed by the search, not recommended:", f"    {proof.proposed_command}"]
     return "\n".join([*lines, "", f"Report: {report}"])
