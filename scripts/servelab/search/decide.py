@@ -106,12 +106,14 @@ def decide_stage(
     misses a constraint never wins. If the incumbent itself failed, is invalid or misses a constraint, the best
     candidate that does not replaces it.
     `servelab.search.decision` says what happens if single requests failed (`min_success_rate`), or if something
-    disturbed a run.
+    disturbed a run: where nothing else is better, the candidate that was ahead by more than the margin in spite of it
+    goes on, as the pairs of the proof can tell what single starts cannot.
     """
     rows = rows_of(table)
     noise = noise_of(study, rows)
     verdicts = [_verdict(study, row, rows[0], noise) for row in rows]
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
+    better = better or [at for at, each in enumerate(verdicts) if _is_ahead_untold(study, each, rows[at], rows[0])]
     sign = study.objective.sign
     sound = soundest(study, rows, better)
     winner = max(sound, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
@@ -209,6 +211,13 @@ def _noise_with_disturbance(noise: StartNoise | None, *rows: Row) -> StartNoise 
     if noise is None or not any(map(disturbed, rows)):
         return noise
     return StartNoise(max(noise.sd_percent, DISTURBED_SD_PERCENT), noise.freedom)
+
+
+def _is_ahead_untold(study: SearchedStudy, verdict: Verdict, row: Row, incumbent: Row) -> bool:
+    """Whether a disturbed comparison has the candidate ahead by more than the margin, though not beyond its noise."""
+    gain = gain_percent(study, verdict) if verdict.verdict == CANNOT_TELL else None
+    fits = can_win(study, row, incumbent) and unfit(study, incumbent) is None
+    return gain is not None and gain > study.objective.margin_percent and fits
 
 
 def natural_lengths(row: Row, other: Row, whose: str) -> str | None:
