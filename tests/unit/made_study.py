@@ -23,7 +23,8 @@ def demo_study():
     demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
     protocol = demo["protocol"] | {"rounds": 3}
     del demo["answers"], demo["proof"]
-    return demo | {"baseline": {"engine": "llama.cpp"}, "stages": stages, "workloads": workloads, "protocol": protocol}
+    own = {"baseline": {"engine": "llama.cpp"}, "search": {"strategy": "staged"}, "stages": stages}
+    return demo | own | {"workloads": workloads, "protocol": protocol}
 
 
 def stage_rows(
