@@ -269,6 +269,19 @@ class Knowledge:
         changed = self._space.variants[self._at[row]].changes
         return [name for key, value in changed.items() for name in (value if isinstance(value, dict) else [key])]
 
+    def close(self, most: int, margin_percent: float) -> list[int]:
+        """The best row and those that may be better by more than the margin: up to `most`; none if there are no such.
+
+        What may be is within 1.5 standard deviations of what the model expects.
+        """
+        prediction = self.prediction()
+        best = int(prediction.expected().argmax())
+        gains, scatters = prediction.differences(best)
+        may_gain = gains + 1.5 * scatters
+        may_gain[best] = -math.inf
+        rivals = [at for at in np.argsort(-gains, kind="stable") if may_gain[at] > math.log1p(margin_percent / 100)]
+        return [self.fit[at] for at in [best, *rivals][: max(0, most)]] if rivals else []
+
     def prediction(self) -> Prediction:
         """Of the rows that can win, in the order of `fit`; there must be one."""
         assert self.surrogate is not None

@@ -41,6 +41,8 @@ _LEFT = 4
 """Visits that must be left after each option was changed alone."""
 _EARLY = 3
 """Visits that are left after each choice was tried, for combinations with those that others had kept from working."""
+_AGAIN, _STARTS = 3, 0.45
+"""Most configurations that get a second start, and most starts as a share of all combinations."""
 _FAILURES = 4
 """A choice that failed alone is given up after so many failures, if there are two visits for each change."""
 _WORTH = 0.0002
@@ -67,7 +69,7 @@ class Adaptive:
     def outlines(self, study: Study) -> list[Outline]:
         space, first = space_of(study), _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
-        stages = range(1, 1 - (first - visits_of(study)) // _batch(study))
+        stages = range(1, 2 - (first - visits_of(study)) // _batch(study))
         return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(_refinement(at), _title(at), []) for at in stages)]
 
     def summary(self, study: Study) -> str | None:
@@ -103,6 +105,15 @@ class Adaptive:
         plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
         if len(plan.candidates) > len(positions):
             return plan
+        is_done = any(len({run.start for run in each.runs}) > 1 for each in last.plan.candidates)
+        most_again = min(_AGAIN, int(_STARTS * len(space)) - measured)
+        is_open = knowledge.fit and not is_done
+        close = knowledge.close(most_again, study.objective.margin_percent) if is_open else []
+        if len(close) > 1:
+            close = [positions[row] for row in close]
+            variants = [_from(last.winner, space.variants[at])._replace(starts=1 + (at in close)) for at in positions]
+            title = f"Refinement {len(past)}: another start of those that cannot be told from the best"
+            return make_plan(project, stage, title, last.winner, variants, incumbent_starts=1 + (positions[0] in close))
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
         if visits <= measured:
             why = f"the {measured} configurations that the search may measure are measured"
