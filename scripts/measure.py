@@ -9,15 +9,35 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
+from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
+from servelab.core.errors import Outage, ServelabError
 from servelab.measure.inputs import ENDS_AT, MeasuringJob
 from servelab.measure.interrupts import outage_on_interrupt
+from servelab.measure.run_files import JobFault, RunStatus, fault_file
 from servelab.measure.visits import measure_job
 
 
 def measure(rule: RuleJob) -> None:
-    given, runs = rule.params, rule.output.manifest.parents[1]
+    manifest = rule.output.manifest
+    try:
+        statuses = _measured(rule, manifest.parents[1])
+    except ServelabError as error:
+        with suppress(Outage):  # the disk may be full
+            JobFault(kind=error.kind, reason=error.reason).write(fault_file(manifest.parents[2], manifest.parent.name))
+        raise
+    for status in statuses:
+        if status.is_ok:
+            print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
+        else:
+            why = f"disturbed, it counts for nothing: {status.disturbed}; " if status.disturbed else ""
+            print(f"{status.run_id}: {why}failed, {status.reason}: {status.message}")
+
+
+def _measured(rule: RuleJob, runs: Path) -> list[RunStatus]:
+    given = rule.params
     job, found_as = MeasuringJob.model_validate_json(given.job), json.loads(given.get("names", "{}"))
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
@@ -25,13 +45,7 @@ def measure(rule: RuleJob) -> None:
         visits = [[run.spec for run in visit] for visit in job.visits]
         PastTimes(runs).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
-        statuses = measure_job(job, runs, found_as)
-    for status in statuses:
-        if status.is_ok:
-            print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
-        else:
-            why = f"disturbed, it counts for nothing: {status.disturbed}; " if status.disturbed else ""
-            print(f"{status.run_id}: {why}failed, {status.reason}: {status.message}")
+        return measure_job(job, runs, found_as)
 
 
 run_rule(globals(), without_pandas=True)

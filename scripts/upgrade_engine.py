@@ -1,4 +1,4 @@
-"""Compares a new release of an engine with the study's, and takes it into the study unless it is slower.
+"""Compares a new release of an engine with the study's, and takes it into the study if it is shown no slower.
 
 Baseline and winner are served by both releases, in pairs of fresh starts next to each other, on the workload that
 decides. Every start is a run that is kept: the same command goes on where it was interrupted, and `servelab run`

@@ -21,6 +21,7 @@ from engines.test_kill import below, kill_each
 from patience import until
 
 from servelab.machine.lease import lease
+from servelab.measure.run_files import JobFault, fault_file
 from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.slow
@@ -130,6 +131,7 @@ def test_an_outage_in_the_second_load_loses_that_load_only(doubled, requests_pat
         )
         measuring.send_signal(signal.SIGTERM)
         assert measuring.wait(60) == OUTAGE
+    assert JobFault.read(fault_file(runs_folder.parent, "any")).kind == "outage"
     assert [path.name for path in runs_folder.iterdir()] == [jobs.folder(runs_folder, first).name]
     kept = jobs.status(runs_folder, first)
     with lease("cpu", 1):

@@ -99,6 +99,8 @@ class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
 class EnvironmentFault(Outage):
     """This node or installation is at fault, so that nothing is found out about the configuration; has a remedy."""
 
+    kind = "environment"
+
     def __init__(self, why: Explanation, ending: str) -> None:
         super().__init__(f"{why.message} ({ending}). To mend it: {why.remedy}")
         self.reason, self.log_lines = why.reason, why.lines

@@ -13,8 +13,7 @@ from typing import Any, TextIO
 
 from snakemake.logging import logger
 
-from servelab.engines.failure_signs import FAULTS
-from servelab.measure.run_files import RunStatus
+from servelab.measure.run_files import JobFault, RunStatus, fault_file
 from servelab.measure.run_folder import read_status
 from servelab.search.progress import StageProgress, StudyProgress
 from servelab.study.study import Study
@@ -41,6 +40,8 @@ class ProgressHandler(logging.Handler):
             runs = self._runs_of(last_run) if last_run else []
             self._jobs[event["jobid"]] = event, runs
             self._console.job_begins(event)
+            if runs:
+                self._fault_file(event).unlink(missing_ok=True)  # of an earlier attempt
             self._tell("begun", event, runs)
         elif kind == "job_finished" and event["job_id"] in self._jobs:
             self._finished(*self._jobs.pop(event["job_id"]))
@@ -48,8 +49,9 @@ class ProgressHandler(logging.Handler):
             job, runs = self._jobs.pop(event["jobid"])
             said = self._console.job_fails(event)
             message = "; ".join(line.strip() for line in said[1:-1] or said).removeprefix("error: ")
-            fault = next((sign for sign in FAULTS if sign.fault and message.startswith(sign.fault)), None)
-            why = {"kind": fault.kind, "reason": fault.reason} if fault else {"kind": "outage" if runs else "error"}
+            why: dict[str, Any] = {"kind": "outage" if runs else "error"}
+            if runs and (file := self._fault_file(job)).exists():  # it does not where the job was killed
+                why = JobFault.read(file).model_dump()
             self._tell("failed", job, runs, message=message, **why)
 
     def _finished(self, job: Event, runs: list[str]) -> None:
@@ -63,6 +65,9 @@ class ProgressHandler(logging.Handler):
         if job["rule_name"] == "decide_stage" and (study := self._studies.get(Path(job["wildcards"]["search"]).name)):
             stages = [asdict(study.stage(job["wildcards"]["stage"]))]
             self._tell("decided", job, message=last_line(job["log"]), stages=stages)
+
+    def _fault_file(self, job: Event) -> Path:
+        return fault_file(self._results, job["wildcards"]["run_id"])
 
     def _stages_of(self, runs: list[str]) -> list[StageProgress]:
         return [study.stage(stage) for study in self._studies.values() for stage in study.stages_of(runs)]
