@@ -14,9 +14,10 @@ from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import Outage, ServelabError
+from servelab.core.files import write_json
 from servelab.measure.inputs import ENDS_AT, MeasuringJob
 from servelab.measure.interrupts import outage_on_interrupt
-from servelab.measure.run_files import JobFault, RunStatus, fault_file
+from servelab.measure.run_files import RunStatus, fault_file
 from servelab.measure.visits import measure_job
 
 
@@ -26,7 +27,8 @@ def measure(rule: RuleJob) -> None:
         statuses = _measured(rule, manifest.parents[1])
     except ServelabError as error:
         with suppress(Outage):  # the disk may be full
-            JobFault(kind=error.kind, reason=error.reason).write(fault_file(manifest.parents[2], manifest.parent.name))
+            file = fault_file(manifest.parents[2], manifest.parent.name)
+            write_json(file, {"kind": error.kind, "reason": error.reason})
         raise
     for status in statuses:
         if status.is_ok:

@@ -18,8 +18,7 @@ from servelab.study.project import is_live, study_path
 
 def render_report(rule: RuleJob) -> None:
     search, charts = rule.wildcards.search, rule.output.charts
-    name = search.partition("/")[2]
-    origin = MeasuredRuns(Path("results/runs"), name) if is_live(search) else RecordedLogs(study_path(search))
+    origin = MeasuredRuns(Path("results/runs")) if is_live(search) else RecordedLogs(study_path(search))
     draw_charts(rule.input, charts)
     write_report(rule.input, origin, charts, rule.output.html.parent)
     print(f"{rule.output.html}: {answer_text(Recommended.read(rule.input.recommended)).text}")

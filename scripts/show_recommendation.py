@@ -28,5 +28,5 @@ def main(arguments: argparse.Namespace) -> None:
             continue
         runs = study.parents[1] / "runs"
         is_there = (runs / recommended.run_id / "spec.json").exists()
-        has_name = is_there and MeasuredRuns(runs, recommended.study).model_has_name(recommended.run_id)
+        has_name = is_there and MeasuredRuns(runs).model_has_name(recommended.run_id)
         print(f"\n{render_recommendation(recommended, study / 'report.html', has_name)}\n")

@@ -92,7 +92,7 @@ def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
     assert {body["model"] for body in stub.bodies} == {MODEL}
     assert len(stub.bodies) == 2 * 4
     assert RunStatus.read(tmp_path / "runs" / first.run_id / "status.json").seal is not None
-    runs = MeasuredRuns(tmp_path / "runs", "x")
+    runs = MeasuredRuns(tmp_path / "runs")
     said = runs.visited([first.run_id, second.run_id])
     assert said.startswith(f"url {url}, model {MODEL}, ") and "version 1.2.3" in said
     assert "already ran and was not started here. Not known: its options and hardware," in said

@@ -114,7 +114,7 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
         StudySummary.read(folder / "study.json"),
         Recommended.model_validate(sample_study.recommended() | (recommended or {})),
         [Decision.read(path) for path in decisions],
-        MeasuredRuns(folder.parents[1] / "runs", folder.name),
+        MeasuredRuns(folder.parents[1] / "runs"),
         tables,
         drawn={path.stem for path in (folder / "charts").glob("*.svg")},
     )
@@ -150,7 +150,7 @@ SAID = [
     "8 × name Ascend 910B, driver 24.1, memory 64.0 GiB",
     "load (settle_requests 0, rounds 3, request_rate inf, arrivals poisson, burstiness 1.0, ramp_up_s 0.0), "
     "slos (ttft_ms 500.0, tpot_ms 50.0)",
-    "git checkout 0123456789abcdef0123456789abcdef01234567",
+    f"git checkout 0123456789abcdef0123456789abcdef01234567 servelab run {sample_study.STUDY}",
     "ShareGPT, 1,000 prompts, within TTFT (ms) 500 a request, TPOT (ms) 50.0 a request",
     "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",
     "round 2: total_tokens_per_s 1207, the others' median is 2281",

@@ -98,10 +98,10 @@ def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
     assert (found.archive, found.archive_sha256, found.study) == ("x.zip", file_sha256(path), "small")
     assert found.archive_signed_by is None and re.match(r"\d{4}-\d\d-\d\dT", found.imported_at)
     assert read_import(run) is None
-    said = MeasuredRuns(tmp_path / "results/runs", "x").imported([run.name])
+    said = MeasuredRuns(tmp_path / "results/runs").imported([run.name])
     assert said.startswith("1 of 1 runs was not measured here but imported from x.zip (")
     assert "archive signed by nobody known" in said
-    assert MeasuredRuns(run.parent, "x").imported([run.name]) == ""
+    assert MeasuredRuns(run.parent).imported([run.name]) == ""
 
 
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):

@@ -101,7 +101,7 @@ def restore_unpacked(
         for path in {*made, *(path.parent for path in made)}:  # a folder of charts is an output too
             os.utime(path, (now, now))
     if manifest.is_live:
-        render_again(results, manifest.search, MeasuredRuns(results / "runs", manifest.study))
+        render_again(results, manifest.search, MeasuredRuns(results / "runs"))
     return Restored(manifest, len(missing), len(there), runs, signature)
 
 

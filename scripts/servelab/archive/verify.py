@@ -135,9 +135,7 @@ def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str |
     )
     if done.returncode == 0:
         runs, logs = work / RESULTS / "runs", work / "config" / manifest.search
-        render_again(
-            work / RESULTS, manifest.search, MeasuredRuns(runs, study) if manifest.is_live else RecordedLogs(logs)
-        )
+        render_again(work / RESULTS, manifest.search, MeasuredRuns(runs) if manifest.is_live else RecordedLogs(logs))
         return None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]

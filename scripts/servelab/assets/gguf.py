@@ -98,10 +98,6 @@ def _split(pattern: str) -> Callable[[], PreTokenizer]:
     )
 
 
-def _gpt2() -> PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
 def _digits_then_gpt2() -> PreTokenizer:
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -122,7 +118,7 @@ _WORDS = (
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 SPLITTINGS = {
-    "gpt-2": Splitting(_gpt2),
+    "gpt-2": Splitting(lambda: pre_tokenizers.ByteLevel(add_prefix_space=False)),
     "smollm": Splitting(_digits_then_gpt2),
     "starcoder": Splitting(_digits_then_gpt2),
     "refact": Splitting(_digits_then_gpt2),

@@ -1,16 +1,12 @@
 """Errors that a user can fix; command lines print them as one line and exit with `exit_code`."""
 
-from typing import Literal
-
-FaultKind = Literal["environment", "outage", "error"]
-"""Whose fault it is: this node's or installation's, the machine's and maybe over at once, the user's."""
-
 
 class ServelabError(Exception):
     """An error that the user can fix: the message says what is wrong, where, and what to do."""
 
     exit_code = 1
-    kind: FaultKind = "error"
+    kind = "error"
+    """Whose fault it is (`RunOutput.kind`)."""
     reason: str | None = None
 
 
@@ -24,4 +20,4 @@ class Outage(ServelabError):  # noqa: N818 (the field's word, and not always an 
     """The machine failed, not the candidate (disk, device lease, lost coordinator): nothing is cached; run again."""
 
     exit_code = 75  # EX_TEMPFAIL
-    kind: FaultKind = "outage"
+    kind = "outage"

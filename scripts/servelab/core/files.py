@@ -127,11 +127,10 @@ class JsonFile(JsonPart):
         write_json(path, self.model_dump(mode="json"))
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-FiniteOrNull = Annotated[float | None, BeforeValidator(_finite)]
+FiniteOrNull = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if isinstance(value, float) and not math.isfinite(value) else value),
+]
 """A number, or null for NaN and infinity, which JSON does not have."""
 
 

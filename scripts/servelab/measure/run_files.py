@@ -1,4 +1,4 @@
-"""The JSON files of a measured run, `status.json` and `manifest.json`, and of a job that measured nothing."""
+"""The JSON files of a measured run: `status.json` and `manifest.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from pydantic import Field
 
 from servelab.assets.model_work import ModelWork
-from servelab.core.errors import FaultKind
 from servelab.core.files import JsonFile, JsonPart
 from servelab.core.identity import content_id
 from servelab.core.run_spec import ClientSpec, ModelFormat, ModelSource
@@ -120,15 +119,8 @@ class RunStatus(JsonFile):
         return self.outcome == "ok"
 
 
-class JobFault(JsonFile):
-    """Beside a measuring job's log: why it gave no runs."""
-
-    kind: FaultKind
-    reason: str | None
-
-
 def fault_file(results: Path, run_id: str) -> Path:
-    """Where the fault of the job is that is named by this run."""
+    """Where the job that is named by this run leaves `kind` and `reason` of an error, as JSON."""
     return results / f"logs/measure/{run_id}.json"
 
 

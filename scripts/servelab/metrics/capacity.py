@@ -157,7 +157,7 @@ def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None
         return None
     if misses is None:
         return None if holds >= spec.highest else min(_TIMES * holds, spec.highest)
-    if _is_narrow(spec, holds, misses):
+    if misses <= holds * (1 + spec.within_percent / 100) or (spec.of == "max_concurrency" and misses - holds <= 1):
         return holds if sum(step.load == holds for step in steps) < 2 else None
     return _rounded(spec, math.sqrt(holds * misses), holds, misses)
 
@@ -200,10 +200,6 @@ def _bracket(steps: Sequence[CapacityStep]) -> tuple[float | None, float | None]
     misses = min((step.load for step in steps if step.missed is not None), default=None)
     holds = max((step.load for step in steps if misses is None or step.load < misses), default=None)
     return holds, misses
-
-
-def _is_narrow(spec: CapacitySpec, holds: float, misses: float) -> bool:
-    return misses <= holds * (1 + spec.within_percent / 100) or (spec.of == "max_concurrency" and misses - holds <= 1)
 
 
 def _rounded(spec: CapacitySpec, load: float, holds: float, misses: float) -> float:

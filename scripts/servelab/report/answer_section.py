@@ -47,7 +47,8 @@ class CommandForm:
 def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
     """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
     changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
-    image = origin.image(recommended.run_id)
+    manifest = origin.manifest(recommended.run_id)
+    image = manifest.environment.image if manifest else None
     if recommended.deployment and origin.model_has_name(recommended.run_id):
         forms = {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
     elif origin.model_has_name(recommended.run_id):

@@ -85,8 +85,6 @@ class RecordedLogs(Origin):
             for reference, candidate in self._study.candidates.items()
             for workload in candidate.logs
         }
-        name = self._study.study
-        self.target = f"results/recorded/{name}/report.html --config 'studies=[]' 'recorded=[{name}]'"
 
     def href(self, run_id: str) -> str:
         """The run's log, the first if there are several; empty for a run without logs."""

@@ -57,7 +57,9 @@ class RunOutput(JsonPart):
     at: datetime = Field(description="When, in UTC.")
     job: str | None = Field(None, description="What it does.")
     runs: list[str] = Field([], description="Runs that it measures, or the one that failed.")
-    kind: str | None = Field(None, description="`result` (the configuration's), `environment`, `outage` or `error`.")
+    kind: Literal["result", "environment", "outage", "error"] | None = Field(
+        None, description="Whose a failure is: the configuration's, this node's, the machine's for now, the user's."
+    )
     reason: str | None = Field(None, description="Of a failure, such as `out_of_memory`.")
     message: str | None = Field(None, description="A failure or decision in words.")
     stages: list[dict[str, Any]] = Field([], description="Progress of these runs' stages, as in `status`.")

@@ -28,9 +28,8 @@ class MeasuredRuns(Origin):
         "these records."
     )
 
-    def __init__(self, folder: Path, study: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.target = f"results/studies/{study}/report.html --config 'studies=[{study}]'"
 
     def href(self, run_id: str) -> str:
         """The run's folder."""
@@ -40,9 +39,9 @@ class MeasuredRuns(Origin):
         """The server's log."""
         return f"../../runs/{run_id}/server.log"
 
-    def commit(self, run_id: str) -> str | None:
-        """The commit at which the run was measured; None outside a checkout."""
-        return self._manifest(run_id).git.commit
+    def manifest(self, run_id: str) -> RunManifest:
+        """Its `manifest.json`."""
+        return RunManifest.read(self._folder / run_id / "manifest.json")
 
     def warnings(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Servers that were not started here, and runs that were not measured here."""
@@ -75,7 +74,7 @@ class MeasuredRuns(Origin):
 
     def _visits(self, run_ids: Sequence[str]) -> dict[str, ManifestEndpoint]:
         """The server of each run that was sent to one."""
-        found = {run_id: self._manifest(run_id).endpoint for run_id in run_ids}
+        found = {run_id: self.manifest(run_id).endpoint for run_id in run_ids}
         return {run_id: endpoint for run_id, endpoint in found.items() if endpoint}
 
     def model_has_name(self, run_id: str) -> bool:
@@ -85,13 +84,6 @@ class MeasuredRuns(Origin):
             return False
         return isinstance(model.source, HubSource) and model.source.file is None and model.conversion is None
 
-    def image(self, run_id: str) -> str | None:
-        """The container image of its environment; None without a container."""
-        return self._manifest(run_id).environment.image
-
-    def _manifest(self, run_id: str) -> RunManifest:
-        return RunManifest.read(self._folder / run_id / "manifest.json")
-
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
         """Parts of `spec.json` and `manifest.json`, each with the runs that are alike in it.
 
@@ -100,7 +92,7 @@ class MeasuredRuns(Origin):
         found: dict[str, dict[str, list[str]]] = {}
         for run_id, workload in workload_of.items():
             spec = RunSpec.read(self._folder / run_id / "spec.json")
-            manifest = self._manifest(run_id).model_dump(mode="json", exclude=_NO_MATTER)
+            manifest = self.manifest(run_id).model_dump(mode="json", exclude=_NO_MATTER)
             protocol = spec.protocol.model_dump(mode="json")
             load = {name: protocol.pop(name) for name in [*protocol] if name in LOAD_KEYS}
             sent = {"load": load, "slos": dict(study.slos_of(workload))}

@@ -115,7 +115,7 @@ def report_content(
         "provenance": origin.provenance(study, workload_of),
         "checks_summary": checks_summary(checks),
         "checks": checks_table(study, checks, measured_rows),
-        "commit": origin.commit(recommended.run_id),
+        "manifest": origin.manifest(recommended.run_id),
     }
 
 

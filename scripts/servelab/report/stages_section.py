@@ -11,6 +11,7 @@ import pandas as pd
 
 from servelab.core.errors import ServelabError
 from servelab.core.figure_text import NO_BREAK, PLACES_MARK, duration, estimate, figure, interval, metric_label, percent
+from servelab.measure.run_files import RunManifest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.page import MOST_ROWS, Cell, ShownMeasurement, Table, change_cell, value_or_none
@@ -31,8 +32,6 @@ class Origin:
     """`measured` or `recorded`."""
     remark: str
     """A sentence that names where the raw figures are."""
-    target: str
-    """Arguments for Snakemake that make the report again."""
 
     def warnings(self, run_ids: Sequence[str]) -> dict[str, str]:
         """What a reader must know of these runs, in a sentence each: title → text, which may be empty."""
@@ -46,17 +45,13 @@ class Origin:
         """Link to the log of a failure; empty if there is none."""
         return ""
 
-    def commit(self, run_id: str) -> str | None:
-        """The commit a run was measured at; None if unknown."""
+    def manifest(self, run_id: str) -> RunManifest | None:
+        """What a run was made with; None if that is not known."""
         return None
 
     def model_has_name(self, run_id: str) -> bool:
         """Whether an engine finds the served weights by the name in the command: not if they were made here."""
         return True
-
-    def image(self, run_id: str) -> str | None:
-        """The container image, by digest, that served a run; None if no container is known."""
-        return None
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
         """Tables by heading: software, model, workloads, machines; `workload_of` names the workload of each run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ from typing import Any, TextIO
 
 from snakemake.logging import logger
 
-from servelab.measure.run_files import JobFault, RunStatus, fault_file
+from servelab.measure.run_files import RunStatus, fault_file
 from servelab.measure.run_folder import read_status
 from servelab.search.progress import StageProgress, StudyProgress
 from servelab.study.study import Study
@@ -51,7 +52,7 @@ class ProgressHandler(logging.Handler):
             message = "; ".join(line.strip() for line in said[1:-1] or said).removeprefix("error: ")
             why: dict[str, Any] = {"kind": "outage" if runs else "error"}
             if runs and (file := self._fault_file(job)).exists():  # it does not where the job was killed
-                why = JobFault.read(file).model_dump()
+                why = json.loads(file.read_bytes())
             self._tell("failed", job, runs, message=message, **why)
 
     def _finished(self, job: Event, runs: list[str]) -> None:

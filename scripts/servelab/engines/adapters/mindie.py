@@ -27,17 +27,9 @@ _DRAFTS = "mtp"
 _CONFIG_FILE = "mindie.json"
 
 
-def _data_parallel(value: int, options: Options) -> dict[str, Any]:
-    return {"ModelConfig.dp": value, "ModelConfig.tp": _size(options, "tensor_parallel_size")}
-
-
 def _expert_parallel(value: bool, options: Options) -> dict[str, Any]:
     """Spreads all experts over all accelerators, as vLLM does."""
     return {"ModelConfig.moe_ep": _asked_accelerators(options), "ModelConfig.moe_tp": 1} if value else {}
-
-
-def _prefix_caching(value: bool, options: Options) -> dict[str, Any]:
-    return {**_plugins(options), "ScheduleConfig.enablePrefixCache": True} if value else {}
 
 
 def _chunked_prefill(value: bool, options: Options) -> dict[str, Any]:
@@ -66,12 +58,17 @@ def _plugins(options: Options) -> dict[str, Any]:
 
 OPTION_SETTINGS: dict[str, SettingsOf] = {
     "tensor_parallel_size": lambda value, options: {},  # `worldSize`, always the number of accelerators
-    "data_parallel_size": _data_parallel,
+    "data_parallel_size": lambda value, options: {
+        "ModelConfig.dp": value,
+        "ModelConfig.tp": _size(options, "tensor_parallel_size"),
+    },
     "expert_parallel": _expert_parallel,
     "context_length": setting("ModelDeployConfig.maxSeqLen"),
     "max_num_seqs": setting("ScheduleConfig.maxBatchSize"),
     "max_num_batched_tokens": setting("ScheduleConfig.maxPrefillTokens"),
-    "prefix_caching": _prefix_caching,
+    "prefix_caching": lambda value, options: (
+        {**_plugins(options), "ScheduleConfig.enablePrefixCache": True} if value else {}
+    ),
     "chunked_prefill": _chunked_prefill,
     "speculative_decoding": _speculative,
     "speculative_tokens": drafted({}),

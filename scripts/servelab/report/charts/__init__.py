@@ -68,8 +68,8 @@ Build = Callable[[pd.DataFrame], AnyChart | None]
 class Chart:
     """A chart.
 
-    `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, the
-    or the `curves`. `section` is the report's section. `build` gets its rows, and gives None if they show nothing.
+    `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, or
+    the `curves`. `section` is the report's section. `build` gets its rows, and gives None if they show nothing.
     """
 
     name: str

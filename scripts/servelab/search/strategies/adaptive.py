@@ -21,7 +21,7 @@ from servelab.search.likeness import Floats
 from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.study.configuration import Incumbent, Variant, baseline, difference
+from servelab.study.configuration import Incumbent, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.predictions import Predictions
 from servelab.study.project import Project
@@ -70,7 +70,7 @@ class Adaptive:
         space, first = space_of(study), _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
         stages = range(1, 2 - (first - visits_of(study)) // _batch(study))
-        return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(_refinement(at), _title(at), []) for at in stages)]
+        return [Outline(_DESIGN, _DESIGN_TITLE, names), *(Outline(f"refine-{at}", _title(at), []) for at in stages)]
 
     def summary(self, study: Study) -> str | None:
         first, visits, count = _design_size(study), visits_of(study), len(space_of(study))
@@ -305,7 +305,10 @@ def _filled(
     """
     space, taken = chooser.space, list(positions)
     while True:
-        variants = [_from(incumbent, space.variants[at]) for at in taken]
+        variants = [
+            variant._replace(changes=difference(incumbent.configuration, variant.configuration))
+            for variant in map(space.variants.__getitem__, taken)
+        ]
         plan = make_plan(project, stage, title, incumbent, variants, incumbent_starts=1)
         refused = _refused(space, plan)
         missing = most - (len(taken) - len(refused))
@@ -318,11 +321,6 @@ def _filled(
 def _refused(space: Space, plan: Plan) -> list[int]:
     """Positions of the candidates of a plan that an engine refuses."""
     return [at for at, each in zip(space.positions(plan), plan.candidates, strict=True) if each.refused is not None]
-
-
-def _from(incumbent: Incumbent, variant: Variant) -> Variant:
-    """A combination with its changes on the incumbent."""
-    return variant._replace(changes=difference(incumbent.configuration, variant.configuration))
 
 
 def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) -> Decision:
@@ -369,10 +367,6 @@ def _judged(study: Study, verdict: Verdict, gain: float, scatter: float, count: 
     expected = f"{100 * math.expm1(study.objective.sign * gain):+.1f} % ± {100 * math.expm1(scatter):.1f} %"
     why = f"{verdict.why}; a model of all {count} runs expects {expected}"
     return verdict.model_copy(update={"verdict": word, "why": why})
-
-
-def _refinement(number: int) -> str:
-    return f"refine-{number}"
 
 
 def _title(number: int) -> str:
