@@ -21,7 +21,6 @@ from engines.test_kill import below, kill_each
 from patience import until
 
 from servelab.machine.lease import lease
-from servelab.measure.run_files import fault_file
 from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.slow
@@ -131,7 +130,7 @@ def test_an_outage_in_the_second_load_loses_that_load_only(doubled, requests_pat
         )
         measuring.send_signal(signal.SIGTERM)
         assert measuring.wait(60) == OUTAGE
-    assert json.loads(fault_file(runs_folder.parent, "any").read_bytes()) == {"kind": "outage", "reason": None}
+    assert json.loads((runs_folder.parent / "logs/measure/any.json").read_bytes()) == {"kind": "outage", "reason": None}
     assert [path.name for path in runs_folder.iterdir()] == [jobs.folder(runs_folder, first).name]
     kept = jobs.status(runs_folder, first)
     with lease("cpu", 1):

@@ -15,7 +15,6 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import write_json
 from servelab.core.run_spec import HardwareSpec
 from servelab.measure.inputs import MeasuringJob
-from servelab.measure.run_files import fault_file
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.report.json_output import RunOutput
 from servelab.search.planning import plan_confirm, plan_stage
@@ -305,20 +304,19 @@ def test_lines_for_the_stages_of_measured_runs_and_objects(project, planned, cap
     monkeypatch.setattr(progress_lines, "_for_programs", [(tmp_path / "out").open("w")])
     log, decided = tmp_path / "log", {"search": SEARCH, "stage": planned.stage}
     log.write_text("error: of an earlier attempt\n")
-    fault = fault_file(Path("results"), run), {"kind": "environment", "reason": "disk"}
+    fault = Path(f"results/logs/measure/{run}.json"), {"kind": "environment", "reason": "disk"}
     write_json(*fault)  # of an earlier attempt too
     for job, rule in enumerate(("measure", "decide_stage", "measure", "measure")):
         started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "log": [str(log)], "resources": {}}
         handler.emit(logging.makeLogRecord(started | {"wildcards": {"run_id": run} if rule == "measure" else decided}))
     log.write_text("error: a disk is full, or cannot be written: /tmp. To mend it: free some\n")
-    failed = {"event": LogEvent.JOB_ERROR, "jobid": 2, "log": [str(log)], "rule_msg": None}
-    handler.emit(logging.makeLogRecord(failed))
-    write_json(*fault)
-    handler.emit(logging.makeLogRecord(failed | {"jobid": 3}))
+    for job in (2, 3):
+        failed = {"event": LogEvent.JOB_ERROR, "jobid": job, "log": [str(log)], "rule_msg": None}
+        handler.emit(logging.makeLogRecord(failed))
+        write_json(*fault)  # of the second
     for job in (1, 0, 0):
         handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
-    (line,) = caplog.messages
-    assert line.startswith(f"cpu-smollm2, {planned.stage}: ")
+    assert [line.startswith(f"cpu-smollm2, {planned.stage}: ") for line in caplog.messages] == [True]
     told = [RunOutput.model_validate_json(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [each.event for each in told] == [*["begun"] * 4, *["failed"] * 2, "finished", "decided", "finished"]
     assert [each.runs for each in told] == [[run], [], *[[run]] * 4, [], [], [run]]
