@@ -27,8 +27,7 @@ def measure(rule: RuleJob) -> None:
         statuses = _measured(rule, manifest.parents[1])
     except ServelabError as error:
         with suppress(Outage):  # the disk may be full
-            file = fault_file(manifest.parents[2], manifest.parent.name)
-            write_json(file, {"kind": error.kind, "reason": error.reason})
+            write_json(fault_file(manifest.parent), {"kind": error.kind, "reason": error.reason})
         raise
     for status in statuses:
         if status.is_ok:

@@ -119,9 +119,9 @@ class RunStatus(JsonFile):
         return self.outcome == "ok"
 
 
-def fault_file(results: Path, run_id: str) -> Path:
-    """Where the job that is named by this run leaves `kind` and `reason` of an error, as JSON."""
-    return results / f"logs/measure/{run_id}.json"
+def fault_file(run: Path) -> Path:
+    """Where the job that is named by the run in this folder leaves `kind` and `reason` of an error, as JSON."""
+    return run.parents[1] / f"logs/measure/{run.name}.json"
 
 
 class ManifestEngine(JsonPart):

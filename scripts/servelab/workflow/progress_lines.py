@@ -42,7 +42,7 @@ class ProgressHandler(logging.Handler):
             self._jobs[event["jobid"]] = event, runs
             self._console.job_begins(event)
             if runs:
-                self._fault_file(event).unlink(missing_ok=True)  # of an earlier attempt
+                fault_file(self._results / "runs" / runs[-1]).unlink(missing_ok=True)  # of an earlier attempt
             self._tell("begun", event, runs)
         elif kind == "job_finished" and event["job_id"] in self._jobs:
             self._finished(*self._jobs.pop(event["job_id"]))
@@ -51,8 +51,8 @@ class ProgressHandler(logging.Handler):
             said = self._console.job_fails(event)
             message = "; ".join(line.strip() for line in said[1:-1] or said).removeprefix("error: ")
             why: dict[str, Any] = {"kind": "outage" if runs else "error"}
-            if runs and (file := self._fault_file(job)).exists():  # it does not where the job was killed
-                why = json.loads(file.read_bytes())
+            with suppress(FileNotFoundError):  # where the job was killed
+                why = json.loads(fault_file(self._results / "runs" / runs[-1]).read_bytes()) if runs else why
             self._tell("failed", job, runs, message=message, **why)
 
     def _finished(self, job: Event, runs: list[str]) -> None:
@@ -66,9 +66,6 @@ class ProgressHandler(logging.Handler):
         if job["rule_name"] == "decide_stage" and (study := self._studies.get(Path(job["wildcards"]["search"]).name)):
             stages = [asdict(study.stage(job["wildcards"]["stage"]))]
             self._tell("decided", job, message=last_line(job["log"]), stages=stages)
-
-    def _fault_file(self, job: Event) -> Path:
-        return fault_file(self._results, job["wildcards"]["run_id"])
 
     def _stages_of(self, runs: list[str]) -> list[StageProgress]:
         return [study.stage(stage) for study in self._studies.values() for stage in study.stages_of(runs)]

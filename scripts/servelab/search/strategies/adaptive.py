@@ -21,7 +21,7 @@ from servelab.search.likeness import Floats
 from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.study.configuration import Incumbent, baseline, difference
+from servelab.study.configuration import Incumbent, Variant, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.predictions import Predictions
 from servelab.study.project import Project
@@ -305,10 +305,7 @@ def _filled(
     """
     space, taken = chooser.space, list(positions)
     while True:
-        variants = [
-            variant._replace(changes=difference(incumbent.configuration, variant.configuration))
-            for variant in map(space.variants.__getitem__, taken)
-        ]
+        variants = [_from(incumbent, space.variants[at]) for at in taken]
         plan = make_plan(project, stage, title, incumbent, variants, incumbent_starts=1)
         refused = _refused(space, plan)
         missing = most - (len(taken) - len(refused))
@@ -321,6 +318,11 @@ def _filled(
 def _refused(space: Space, plan: Plan) -> list[int]:
     """Positions of the candidates of a plan that an engine refuses."""
     return [at for at, each in zip(space.positions(plan), plan.candidates, strict=True) if each.refused is not None]
+
+
+def _from(incumbent: Incumbent, variant: Variant) -> Variant:
+    """A combination with its changes on the incumbent."""
+    return variant._replace(changes=difference(incumbent.configuration, variant.configuration))
 
 
 def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) -> Decision:
