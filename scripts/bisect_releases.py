@@ -4,6 +4,7 @@ Every start is a run that is kept, so the same command goes on where it was inte
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.engines import locking
 from servelab.search.bisect import (
+    FIRST_PAIRS,
     STUDIES,
     Bisection,
     ComparedReleases,
@@ -22,6 +24,7 @@ from servelab.search.bisect import (
     release_lock,
 )
 from servelab.search.project import load_project
+from servelab.study.project import Project
 
 NAMED, NOT_NAMED = 0, 4
 """Exit codes; 4 is also that of `servelab compare` for what cannot be told."""
@@ -43,35 +46,55 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--within", type=float, default=2.0, metavar="PERCENT", help="aim of the first comparison, ± (default: 2)"
     )
-    parser.add_argument("--profile", help="profile of Snakemake; default: profiles/default")
+    add_place_options(parser)
     return parser
 
 
-def main(arguments: argparse.Namespace) -> None:
-    root = Path()
-    file = STUDIES / f"{arguments.study}.yaml"
-    project = load_project(file, root)
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say where releases are measured."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--profile", help="of Snakemake, as for `servelab run`; default: this machine")
+    place.add_argument("--here", action="store_true", help="in this allocation, as `servelab run --here`")
+
+
+def place_of(arguments: argparse.Namespace) -> tuple[list[str], str]:
+    """Options of `servelab run` from those of `add_place_options`, and where it then measures, for a plan."""
+    if arguments.here:
+        return ["--here"], "in this allocation"
+    profile = arguments.profile or os.environ.get("SNAKEMAKE_PROFILE")
+    given = ["--profile", arguments.profile] if arguments.profile else []
+    return given, f"by the profile {profile}" if profile else "on this machine"
+
+
+def project_of(arguments: argparse.Namespace) -> Project:
+    """The study; `ConfigError` if it has no such engine, or if the pairs are too few."""
+    project = load_project(STUDIES / f"{arguments.study}.yaml", Path())
     if arguments.engine not in project.study.engines:
-        raise ConfigError(f"{file}: --engine {arguments.engine}: the study has {', '.join(project.study.engines)}")
-    if arguments.pairs < 4:
-        raise ConfigError("--pairs: give at least 4, or nothing can be told apart")
+        known = ", ".join(project.study.engines)
+        raise ConfigError(f"{project.file}: --engine {arguments.engine}: the study has {known}")
+    if arguments.pairs < FIRST_PAIRS:
+        raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or nothing can be told apart")
+    return project
+
+
+def main(arguments: argparse.Namespace) -> None:
+    project = project_of(arguments)
     engine = project.engine(arguments.engine).name
     recipe = arguments.recipe or engine
     releases = _releases(arguments, recipe)
     own = project.study.engines[arguments.engine]
     if own.runtime != "venv":
-        raise ConfigError(
-            f"{file}: engines.{arguments.engine}.runtime: only releases that are built from a lock can be compared"
-        )
+        where = f"{project.file}: engines.{arguments.engine}.runtime"
+        raise ConfigError(f"{where}: only releases that are built from a lock can be compared")
     known = {own.version: project.lock(arguments.engine)}
 
     def lock(version: str) -> Path:
-        return known.get(version) or release_lock(root, engine, recipe, version)
+        return known.get(version) or release_lock(engine, recipe, version)
 
-    extra = ["--profile", arguments.profile] if arguments.profile else []
-    measured = ReleaseStarts(root, arguments.study, arguments.engine, lock, extra)
+    given, place = place_of(arguments)
+    measured = ReleaseStarts(arguments.study, arguments.engine, lock, given)
     metric = project.study.objective.metric
-    what = f"{len(releases)} releases of {engine}, {metric} on {project.study.objective.on}"
+    what = f"{len(releases)} releases of {engine}, {metric} on {project.study.objective.on}, {place}"
     print(f"{what}: {', '.join(releases)}", flush=True)
     try:
         found = bisect(
@@ -110,17 +133,12 @@ def line_of(step: ComparedReleases, metric: str) -> str:
 
 
 def _ending(found: Bisection, metric: str) -> list[str]:
-    lines = [f"passed over: {version}: {why}" for version, why in found.passed_over.items()]
     if not found.suspects:
-        return [*lines, f"{found.releases[-1]} is not shown to be worse than {found.releases[0]}: nothing to search"]
-    if found.guilty and found.evidence:
-        return [
-            *lines,
-            f"{found.guilty} made it worse: {line_of(found.evidence, metric)}, on starts that chose nothing",
-        ]
-    if len(found.suspects) == 1:
-        return [
-            *lines,
-            f"{found.suspects[0]} is suspected, but further pairs do not show it to be worse; more --pairs may",
-        ]
-    return [*lines, f"one of {', '.join(found.suspects)} made it worse; {found.last_good} is still good"]
+        end = f"{found.releases[-1]} is not shown to be worse than {found.releases[0]}: nothing to search"
+    elif found.guilty and found.evidence:
+        end = f"{found.guilty} made it worse: {line_of(found.evidence, metric)}, on starts that chose nothing"
+    elif len(found.suspects) == 1:
+        end = f"{found.suspects[0]} is suspected, but further pairs do not show it to be worse; more --pairs may"
+    else:
+        end = f"one of {', '.join(found.suspects)} made it worse; {found.last_good} is still good"
+    return [*(f"passed over: {version}: {why}" for version, why in found.passed_over.items()), end]

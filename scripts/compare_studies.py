@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from servelab.archive.restore import ARCHIVE, unpacked_study
+from servelab.archive.layout import ARCHIVE, unpacked_study
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import StudyComparison, compare_studies
 from servelab.report.compare.conditions import (

@@ -6,6 +6,7 @@ Existing runs are kept, and conflicting ones refused. Nothing is written if the 
 import argparse
 from pathlib import Path
 
+from servelab.archive.layout import add_signature_options
 from servelab.archive.restore import restore_archive
 from servelab.report.index_page import index_page
 from servelab.report.page import write_page
@@ -17,18 +18,14 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, metavar="FILE")
     parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument(
-        "--allowed-signers",
-        type=Path,
-        metavar="KEYS",
-        help="file of keys that you trust, as ssh-keygen reads it; the archive must be signed by one of them",
-    )
+    add_signature_options(parser)
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
     results = arguments.results
-    restored = restore_archive(arguments.archive, results, ROOT, arguments.allowed_signers)
+    accepts, signers = arguments.accept_unsigned, arguments.allowed_signers
+    restored = restore_archive(arguments.archive, results, ROOT, signers, accepts_unsigned=accepts)
     write_page(index_page(results, []), results / "index.html", results / "index.md")
     manifest = restored.manifest
     folder = results / manifest.search

@@ -17,9 +17,8 @@ from servelab.cli.checkout import COMMAND
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT
 from servelab.report.compare.conditions import EXIT_CODES, Word
-from servelab.search.bisect import FIRST_PAIRS, STUDIES, InterleavedPairs, ReleaseStarts, Skipped, release_lock
+from servelab.search.bisect import InterleavedPairs, ReleaseStarts, Skipped, release_lock
 from servelab.search.planning import effective_changes, shown
-from servelab.search.project import load_project
 from servelab.search.proof import BASELINE, WINNER
 from servelab.search.upgrade import cost_text, served_by, take_release
 from servelab.study.project import Project
@@ -40,50 +39,45 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
     parser.add_argument("--bisect", action="store_true", help="if the baseline is slower, find the release that did it")
     parser.add_argument("--yes", action="store_true", help="do not ask before servers are started")
-    parser.add_argument("--profile", help="profile of Snakemake; default: profiles/default")
+    bisect_releases.add_place_options(parser)
     parser.add_argument("--watch", action="store_true", help="print a line for cron that tries each night; run nothing")
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
-    root, file = Path(), STUDIES / f"{arguments.study}.yaml"
-    project = load_project(file, root)
-    study, alias, version = project.study, arguments.engine, arguments.to
-    if alias not in study.engines:
-        raise ConfigError(f"{file}: --engine {alias}: the study has {', '.join(study.engines)}")
+    project = bisect_releases.project_of(arguments)
+    study, file, alias, version = project.study, project.file, arguments.engine, arguments.to
     entry, engine = study.engines[alias], project.engine(alias)
     if arguments.watch:
         command = [sys.executable, str(CHECKOUT / COMMAND), "upgrade"]  # cron's PATH has no servelab
         line = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
-        print(f"0 1 * * * cd {shlex.quote(str(root.absolute()))} && {shlex.join(line)}")
+        print(f"0 1 * * * cd {shlex.quote(str(Path.cwd()))} && {shlex.join(line)}")
         return
-    if arguments.pairs < FIRST_PAIRS:
-        raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or nothing can be told apart")
     if entry.version == version:
         raise ConfigError(f"{file}: --to {version}: the study has this release already")
     if entry.runtime != "venv" and not arguments.lock:
         raise ConfigError(f"--lock: name the lock of {version}; engines.{alias} is not built from packages")
     try:
-        new_lock = arguments.lock or release_lock(root, engine.name, arguments.recipe or engine.name, version)
+        new_lock = arguments.lock or release_lock(engine.name, arguments.recipe or engine.name, version)
     except Skipped as why:
         raise ServelabError(str(why)) from None
     locks = {entry.version: project.lock(alias), version: new_lock}
     served = served_by(project, alias, Path("results/studies") / arguments.study)
     print(f"{alias} {entry.version} → {version}, {' and '.join(served)}, ", end="")
     print(f"{study.objective.metric} on {study.objective.on}: ", end="")
-    print(cost_text(project, served, arguments.pairs, Path("results/runs")), flush=True)
+    given, place = bisect_releases.place_of(arguments)
+    print(f"{cost_text(project, served, arguments.pairs, Path('results/runs'))}, {place}", flush=True)
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise ConfigError("--yes: say it to start these servers where nobody can be asked")
         if input("Start? [y/N] ").strip().lower() not in ("y", "yes"):
             return
-    extra = ["--profile", arguments.profile] if arguments.profile else []
     words = {}
     for name, configuration in served.items():
         if changes := effective_changes(study, configuration, configuration, version):
             print(f"{name}: this release serves it with {shown(changes)}")
         starts = ReleaseStarts(
-            root, arguments.study, alias, locks.__getitem__, extra, configuration if name == WINNER else None
+            arguments.study, alias, locks.__getitem__, given, configuration if name == WINNER else None
         )
         words[name] = _compare(name, starts, project, (entry.version, version), arguments.pairs)
     verdict = min(words.values(), key=WORST_FIRST.index)
@@ -96,7 +90,7 @@ def main(arguments: argparse.Namespace) -> None:
     if words.get(BASELINE) == "worse" and entry.runtime == "venv":
         print(f"To find the release that did it: servelab bisect {shlex.join(words_of_bisect)}", flush=True)
         if arguments.bisect:
-            bisect_releases.main(bisect_releases.options().parse_args([*words_of_bisect, *extra]))
+            bisect_releases.main(bisect_releases.options().parse_args([*words_of_bisect, *given]))
     sys.exit(EXIT_CODES[verdict])
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from servelab.archive.about import SHOWS
-from servelab.archive.layout import check_signature, signature_of
+from servelab.archive.layout import ArchiveSignature, add_signature_options, check_signature
 from servelab.archive.verify import Verification, verified
 from servelab.core.identity import file_sha256
 
@@ -19,17 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument(
-        "--accept-unsigned",
-        action="store_true",
-        help="accept archives without a signature that you check, if nothing in them contradicts the rest",
-    )
-    parser.add_argument(
-        "--allowed-signers",
-        type=Path,
-        metavar="KEYS",
-        help="file of the keys that you trust (ssh-keygen(1)): the signature of the archive is checked",
-    )
+    add_signature_options(parser)
     return parser
 
 
@@ -43,18 +33,17 @@ def report(archive: Path, allowed_signers: Path | None, *, accepts_unsigned: boo
     """Prints what is known of an archive; returns whether it is accepted."""
     signature = check_signature(archive, allowed_signers)
     with verified(archive, ROOT) as (found, _):
-        # one without a signature is consistent at best
-        found.faults += signature.faults if signature_of(archive).exists() else ()
+        found.faults += signature.faults
     print(f"{archive}: {signature.text}")
     print(f"{archive}: {SHOWS}")
     for number, fault in enumerate(found.faults):
         print(f"{archive}: {'not comparable' if number < found.incomparable else 'does not hold'}: {fault}")
-    accepted, said = _conclusion(found, is_signed=signature.signer is not None, accepts=accepts_unsigned)
+    accepted, said = _conclusion(found, signature, accepts=accepts_unsigned)
     print(f"{archive}: {said}; sha256 {file_sha256(archive)}")
     return accepted
 
 
-def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple[bool, str]:
+def _conclusion(found: Verification, signature: ArchiveSignature, *, accepts: bool) -> tuple[bool, str]:
     if faults := len(found.faults) - found.incomparable:
         return False, f"DOES NOT HOLD: {faults} faults"
     if found.incomparable:
@@ -63,11 +52,8 @@ def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple
             "its own environment (docs/archive.md)"
         )
     checked = "; ".join(found.holds)
-    if is_signed:
+    if signature.signer:
         return True, f"holds: {checked}"
-    if accepts:
-        return True, f"is consistent: {checked}; accepted without a signature"
-    return (
-        False,
-        f"is consistent, but not signed: accept it with --accept-unsigned if you trust its origin; {checked}",
-    )
+    if why := signature.refusals(accepts_unsigned=accepts):
+        return False, f"is consistent, but {why[0]}; {checked}"
+    return True, f"is consistent: {checked}; accepted without a signature"

@@ -1,7 +1,6 @@
 """What a cluster does to jobs: a run is measured again or reported, never lost, and what was cut off is no result."""
 
 import contextlib
-import subprocess
 
 import psutil
 import pytest
@@ -17,17 +16,7 @@ END_S = 900.0
 @contextlib.contextmanager
 def running(workspace):
     """The workflow at work; it must end by itself."""
-    log = workspace.folder / "said.log"
-    with log.open("w") as said:
-        workflow = subprocess.Popen(
-            workspace.command(),
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+    workflow = workspace.begin(log := workspace.folder / "said.log")
     try:
         yield workflow
     finally:

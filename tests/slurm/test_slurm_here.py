@@ -1,6 +1,5 @@
 """A whole study in one allocation: `salloc …`, then `servelab run STUDY --here`; cut off, and continued in another."""
 
-import subprocess
 from itertools import combinations
 
 import pytest
@@ -15,16 +14,7 @@ ASKED = ("-N1", "--partition=gpu", "--gres=gpu:h100:8", "--cpus-per-task=8")
 
 def allocated(workspace, log):
     """`servelab run gpus --here` in an allocation of its own."""
-    command = ["salloc", *ASKED, *SERVELAB, "run", "gpus", "--here"]
-    with log.open("w") as said:
-        return subprocess.Popen(
-            command,
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-        )
+    return workspace.begin(log, "salloc", *ASKED, *SERVELAB, "run", "gpus", "--here")
 
 
 def test_candidates_are_measured_side_by_side_in_one_job_and_what_was_cut_off_goes_on_in_the_next(cluster, tmp_path):

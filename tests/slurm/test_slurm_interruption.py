@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 
 import pytest
 from patience import until
@@ -26,18 +25,7 @@ def slower(cluster, tmp_path):
 
 def started(workspace):
     """The workflow, once it has a run that is being served, and that run's job."""
-    with (workspace.folder / "said.log").open("w") as said:
-        workflow = subprocess.Popen(
-            workspace.command(),
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
-        )
-    return workflow, serving(workspace, "gpu1")
+    return workspace.begin(workspace.folder / "said.log"), serving(workspace, "gpu1")
 
 
 def ended(workspace, workflow):

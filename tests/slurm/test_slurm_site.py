@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 import yaml
@@ -20,16 +19,9 @@ def test_what_the_cluster_always_refuses_ends_the_workflow_at_once(cluster, tmp_
     workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1), npu_study()])
     npu = SITE["accelerators"][ASCEND] | {"partition": "nosuch"}
     workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": SITE["accelerators"] | {ASCEND: npu}}))
-    done = subprocess.run(
-        workspace.command(),
-        cwd=workspace.folder,
-        env=workspace.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
+    workflow = workspace.begin(log := workspace.folder / "said.log")
+    assert workflow.wait(WITHIN_S) != 0
+    said = log.read_text()
     assert (
         f"{FILE}: accelerators.{ASCEND}.partition: Slurm refuses a run on 2 × {ASCEND}: Invalid partition name" in said
     )
@@ -41,18 +33,7 @@ def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_
     workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1)])
     gpu = SITE["accelerators"][H100] | {"cpus": 16}
     workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": {H100: gpu}}))
-    log = workspace.folder / "said.log"
-    with log.open("w") as said:
-        workflow = subprocess.Popen(
-            workspace.command(),
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
-        )
+    workflow = workspace.begin(log := workspace.folder / "said.log")
     try:
         waiting = r"Slurm does not start job (\d+): PartitionConfig\. "
         job = until(lambda: re.search(waiting, log.read_text()), "the reason of the jobs that wait", WITHIN_S)[1]

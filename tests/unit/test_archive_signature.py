@@ -6,6 +6,8 @@ import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive.layout import check_signature, sign_archive
+from servelab.archive.restore import restore_archive
+from servelab.core.errors import ServelabError
 
 
 @pytest.fixture
@@ -26,10 +28,11 @@ def test_a_signed_archive(archive, key, tmp_path):
 
 
 def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tmp_path):
-    found = check_signature(archive, None)
-    assert (found.text, found.faults) == ("unsigned, so by whom is not known", ())
-    (fault,) = check_signature(archive, allow(tmp_path / "allowed", key)).faults
-    assert fault == f"{archive}.sig: missing: unsigned, so by whom is not known"
+    for allowed in (None, allow(tmp_path / "allowed", key)):
+        found = check_signature(archive, allowed)
+        assert (found.text, found.signer, found.faults) == ("unsigned, so by whom is not known", None, ())
+        with pytest.raises(ServelabError, match=r"x\.zip: not signed: .*--accept-unsigned.*; nothing was restored"):
+            restore_archive(archive, tmp_path / "results", tmp_path, allowed)
 
 
 def other_key(archive, key, tmp_path):

@@ -31,14 +31,17 @@ def tool(tmp_path, monkeypatch):
     return play
 
 
-def test_in_an_allocation_runs_get_its_devices_and_cores(tool, monkeypatch):
+def test_in_an_allocation_runs_get_its_devices_and_cores(tool, monkeypatch, capsys):
     hardware = here.hardware_of([STUDY], ROOT)
     tool("nvidia-smi", SMI)
+    tool("squeue", 'echo "gpu[3-4]"')
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu3")
     assert here.here_words(hardware) == ["--nolock", "--cores", "all", "--resources", "accelerators=4"]
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "24")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert here.here_words(hardware)[1:] == ["--cores", "24", "--resources", "accelerators=2"]
+    assert capsys.readouterr().err.startswith("2 nodes, only gpu3 is used, not gpu4: ")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(ConfigError, match="Slurm job 17 has no NVIDIA H100"):
         here.here_words(hardware)

@@ -1,9 +1,11 @@
 """`servelab upgrade`: the verdict on a release, and the edit of the study's file."""
 
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 import yaml
+from bisect_releases import add_place_options, place_of
 
 from servelab.core.errors import ConfigError
 from servelab.metrics.statistics import Interval
@@ -30,6 +32,23 @@ def test_the_whole_interval_decides(low, high, word):
     assert step.word(Objective(metric="total_tokens_per_s", on="x", margin_percent=3)) == word
     opposite = {"better": "worse", "worse": "better"}.get(word, word)
     assert step.word(Objective(metric="ttft_ms", on="x", margin_percent=3)) == opposite
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "given", "place"),
+    [
+        ([], None, [], "on this machine"),
+        ([], "slurm", [], "by the profile slurm"),  # `servelab run` reads it too
+        (["--profile", "ours"], "slurm", ["--profile", "ours"], "by the profile ours"),
+        (["--here"], "slurm", ["--here"], "in this allocation"),
+    ],
+)
+def test_releases_are_measured_where_a_study_is_and_the_plan_says_where(words, variable, given, place, monkeypatch):
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    if variable:
+        monkeypatch.setenv("SNAKEMAKE_PROFILE", variable)
+    add_place_options(parser := ArgumentParser())
+    assert place_of(parser.parse_args(words)) == (given, place)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def archived(finished, tmp_path_factory):
 def restored(archived, tmp_path_factory):
     """A clean copy of the project into which the archive was restored."""
     workspace = Workspace.create(tmp_path_factory.mktemp("restored") / "tiny")
-    script(workspace, "servelab_command", "restore", only_archive(archived))
+    script(workspace, "servelab_command", "restore", "--accept-unsigned", only_archive(archived))
     return workspace
 
 
@@ -130,7 +130,7 @@ def restored_again(workspace, said, folder, *config):
     for archive in sorted(workspace.folder.glob("results/archives/recorded/*.zip")):
         assert f"{archive.relative_to(workspace.folder)}: " in said and "DOES NOT HOLD" not in said
         study = re.sub(r"-\d{4}-\d\d-\d\d\.zip$", "", archive.name)
-        script(again, "servelab_command", "restore", archive)
+        script(again, "servelab_command", "restore", "--accept-unsigned", archive)
         targets = [f"results/recorded/{study}/{name}" for name in ("report.html", "recommended.json")]
         assert EMPTY in again.snakemake("-n", *config, "--", *targets)
         again.snakemake("--forcerun", "render_report", *config, "--", targets[0])

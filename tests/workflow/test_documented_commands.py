@@ -49,7 +49,7 @@ BY_OTHERS = {
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "servelab verify --accept-unsigned FILE": "test_archive_workflow.py",
-    "servelab restore FILE --results results": "test_archive_workflow.py",
+    "servelab restore --accept-unsigned FILE": "test_archive_workflow.py",
     "servelab run my-study --config runs_from=[/shared/team/results]": "test_runs_from.py",
     "python scripts/install_profile.py ours": "tests/slurm",
     "snakemake --profile slurm": "tests/slurm",

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 
 import psutil
 import pytest
@@ -40,19 +39,7 @@ def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     workspace = long_workspace
     before = workspace.runs()
     log = workspace.folder / "interrupted.log"
-    with log.open("w") as said:
-        snakemake = psutil.Popen(
-            workspace.command(),
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            ),  # ignored where this job is in a background
-        )
+    snakemake = workspace.begin(log)
     tree = {}
     try:
 

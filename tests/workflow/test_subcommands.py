@@ -69,6 +69,6 @@ def test_on_an_archive(zipped):
     folder = next(archives.rglob("*.zip")).parent.relative_to(zipped.folder)
     verified = call(zipped, "verify", "--accept-unsigned", archive, folder=folder)
     assert verified.returncode == 0, verified.stdout
-    restored = call(zipped, "restore", archive, "--results", "../elsewhere", folder=folder)
+    restored = call(zipped, "restore", "--accept-unsigned", archive, "--results", "../elsewhere", folder=folder)
     assert restored.returncode == 0, restored.stdout
     assert (zipped.folder / folder / "../elsewhere/recorded/example/report.html").exists()

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 
 import pytest
 from workspace import Workspace, tiny_study
@@ -31,19 +30,7 @@ def checkouts(tmp_path):
 @pytest.mark.slow
 def test_each_run_is_measured_once_and_both_have_their_reports(checkouts):
     logs = [workspace.folder / "said.log" for workspace in checkouts]
-    running = []
-    for workspace, log in zip(checkouts, logs, strict=True):
-        with log.open("w") as said:
-            running.append(
-                subprocess.Popen(
-                    workspace.command(),
-                    cwd=workspace.folder,
-                    env=workspace.environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                )
-            )
+    running = [workspace.begin(log) for workspace, log in zip(checkouts, logs, strict=True)]
     try:
         codes = [process.wait(900) for process in running]
     finally:

@@ -4,11 +4,13 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
 import yaml
 
 from servelab.core.identity import file_sha256
@@ -194,6 +196,20 @@ class Workspace:
         )
         assert not check or done.returncode == 0, done.stdout[-6000:]
         return done.stdout
+
+    def begin(self, log: Path, *command: str) -> psutil.Popen:
+        """Starts the workflow, or another command, which writes to the log, in a group of its own."""
+        with log.open("w") as said:
+            return psutil.Popen(
+                command or self.command(),
+                cwd=self.folder,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+            )
 
     def runs(self) -> dict[str, int]:
         """When each run was measured, by its id."""

@@ -6,6 +6,7 @@ An archive is not trusted: names, kinds and declared sizes are checked before an
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import re
@@ -15,7 +16,7 @@ import tempfile
 import unicodedata
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -31,6 +32,7 @@ from servelab.core.yaml_file import describe_validation_error
 from servelab.study.project import is_live
 from servelab.study.workload_loads import NAME
 
+ARCHIVE = ".zip"
 MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
 README = "README.md"
@@ -106,6 +108,17 @@ def opened(path: Path, parent: Path) -> Iterator[tuple[Manifest, Path, list[str]
         except ValidationError as error:
             raise ServelabError(describe_validation_error(error, f"{path}: {MANIFEST}", Manifest)) from None
         yield manifest, folder, list(_member_faults(manifest, folder))
+
+
+def unpacked_study(path: Path, folder: Path) -> Path:
+    """The study of an archive, unpacked into `folder`; `ServelabError` if a file is not as the manifest lists it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with opened(path, folder) as (manifest, content, faults):
+        if faults:
+            raise ServelabError(f"{path}: {faults[0]}; nothing was compared")
+        (content / RESULTS).rename(folder / RESULTS)
+    return folder / manifest.folder
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -230,6 +243,24 @@ def _fault_of_member(member: zipfile.ZipInfo) -> str | None:
     return "its name is too long, no relative path, or another one on some systems" if is_odd or not is_shown else None
 
 
+ACCEPT = "--accept-unsigned"
+
+
+def add_signature_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which archives are accepted."""
+    parser.add_argument(
+        ACCEPT,
+        action="store_true",
+        help="accept archives without a signature that you check, if nothing in them contradicts the rest",
+    )
+    parser.add_argument(
+        "--allowed-signers",
+        type=Path,
+        metavar="KEYS",
+        help="file of the keys that you trust (ssh-keygen(1)): the signature of the archive is checked",
+    )
+
+
 @dataclass(frozen=True)
 class ArchiveSignature:
     """The detached signature of an archive, checked against the keys that a reader trusts."""
@@ -239,6 +270,11 @@ class ArchiveSignature:
     signer: Signer | None = None
     faults: tuple[str, ...] = ()
     """One line per fault, beginning with the file."""
+
+    def refusals(self, *, accepts_unsigned: bool) -> Sequence[str]:
+        """Why the archive is not accepted: faults, or no signature that was checked."""
+        is_enough = self.signer or accepts_unsigned
+        return self.faults or ([] if is_enough else [f"not signed: accept it with {ACCEPT} if you trust its origin"])
 
 
 def signature_of(archive: Path) -> Path:
@@ -256,11 +292,10 @@ def sign_archive(archive: Path, key: SigningKey | None) -> str:
 
 
 def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSignature:
-    """Verifies the signature of an archive. With a file of trusted keys, a missing signature is a fault."""
+    """Verifies the signature of an archive by a file of trusted keys."""
     signature = signature_of(archive)
     if not signature.exists():
-        text = "unsigned, so by whom is not known"
-        return ArchiveSignature(text, faults=(f"{signature}: missing: {text}",) if allowed_signers else ())
+        return ArchiveSignature("unsigned, so by whom is not known")
     if allowed_signers is None:
         return ArchiveSignature("signature not checked without --allowed-signers, so by whom is not known")
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.archive.contents import faults_of_run, faults_of_workload
-from servelab.archive.layout import RESULTS, ArchiveSignature, Manifest, check_signature, files_below, opened, reading
+from servelab.archive.layout import RESULTS, ArchiveSignature, Manifest, check_signature, files_below, reading
 from servelab.archive.verify import verified
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import move_folder
@@ -33,7 +33,6 @@ from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.render import RENDERED, render_again
 from servelab.study.project import LIVE
 
-ARCHIVE = ".zip"
 _SHOWN = 5
 _RUN = re.compile(r"[0-9a-f]{20}")
 
@@ -51,16 +50,19 @@ class Restored:
     signature: ArchiveSignature
 
 
-def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path | None = None) -> Restored:
+def restore_archive(
+    path: Path, results: Path, code: Path, allowed_signers: Path | None = None, *, accepts_unsigned: bool = False
+) -> Restored:
     """Verifies an archive with the workflow in `code`, and then writes what is missing below `results`.
 
-    Raises `ServelabError` with the reasons, before anything is written, if it does not verify; otherwise as
-    `restore_unpacked`.
+    Raises `ServelabError` with the reasons, before anything is written, if `servelab verify` would not accept it;
+    otherwise as `restore_unpacked`.
     """
     signature = check_signature(path, allowed_signers)
+    _refuse(str(path), signature.refusals(accepts_unsigned=accepts_unsigned))
     results.mkdir(parents=True, exist_ok=True)
     with verified(path, code, results) as (found, folder):
-        _refuse(f"{path}: does not verify", [*signature.faults, *found.faults])
+        _refuse(f"{path}: does not verify", found.faults)
         origin = {"archive": path.name, "archive_sha256": file_sha256(path), "study": found.manifest.study}
         return restore_unpacked(folder, found.manifest, origin, signature, results)
 
@@ -103,16 +105,6 @@ def restore_unpacked(
     if manifest.is_live:
         render_again(results, manifest.search, MeasuredRuns(results / "runs"))
     return Restored(manifest, len(missing), len(there), runs, signature)
-
-
-def unpacked_study(path: Path, folder: Path) -> Path:
-    """The study of an archive, unpacked into `folder`; each file is as the manifest lists it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    with opened(path, folder) as (manifest, content, faults):
-        _refuse(str(path), faults)
-        (content / RESULTS).rename(folder / RESULTS)
-    return folder / manifest.folder
 
 
 def mark_import(run: Path, known: Path, origin: Mapping[str, Any], signature: ArchiveSignature | None) -> None:

@@ -14,7 +14,7 @@ from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.core.run_spec import HardwareSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.machine import allocations
-from servelab.machine.allocations.slurm import OPTIONS, Slurm, hostnames
+from servelab.machine.allocations.slurm import OPTIONS, Slurm
 from servelab.machine.devices import DEVICES, ask
 from servelab.measure.inputs import ENDS_AT
 from servelab.study.site import Site, load_site
@@ -43,8 +43,7 @@ def step_on_node(words: Sequence[str]) -> tuple[list[str], dict[str, str]] | Non
     slurm = Slurm()
     if not slurm.active() or "SLURMD_NODENAME" in os.environ:
         return None
-    nodes = hostnames(ask(["squeue", "--noheader", "--format=%N", f"--jobs={slurm.job_id()}"]).strip())
-    return slurm.on_node(nodes[0], [sys.executable, str(CHECKOUT / COMMAND), "run", *words])
+    return slurm.on_node(slurm.other_nodes()[0], [sys.executable, str(CHECKOUT / COMMAND), "run", *words])
 
 
 def here_words(hardware: StudyHardware) -> list[str]:
@@ -53,6 +52,9 @@ def here_words(hardware: StudyHardware) -> list[str]:
     Snakemake's own lock is left out, as an allocation that ends may leave it: each study is claimed besides.
     """
     kind, allocation = DEVICES.get(hardware.device), allocations.current()
+    if others := allocation.other_nodes():
+        unused = f"{1 + len(others)} nodes, only {allocation.node()} is used, not {', '.join(others)}"
+        print(f"{unused}: allocate one, or use `--profile slurm` (docs/cluster.md)", file=sys.stderr)
     words = ["--nolock", "--cores", os.environ.get("SLURM_CPUS_ON_NODE", "all")]
     if not kind.gres:
         return words

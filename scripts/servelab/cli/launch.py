@@ -16,7 +16,6 @@ from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
-from servelab.cli import here
 from servelab.cli.checkout import (
     COMMAND,
     check_names,
@@ -169,11 +168,14 @@ class Workflow:
             for project in named_studies(studies):
                 print_line(forecast(project, Path("results")))
             return
-        if SBATCH in words:
-            print(here.batch_script(studies, root))
-            return
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, as in many images, each rule compiles all code
         variables = {}
-        if HERE in words:
+        if SBATCH in words or HERE in words:
+            from servelab.cli import here  # takes a second, and most commands need it not
+
+            if SBATCH in words:
+                print(here.batch_script(studies, root))
+                return
             if step := here.step_on_node(given):
                 os.execvpe(step[0][0], *step)  # noqa: S606
             rest = [word for word in words[len(studies) :] if word != HERE]

@@ -373,7 +373,8 @@ def shell_variables(prefixes: Iterable[str] = (), shell: Mapping[str, str] | Non
     `ConfigError` if one that is to be passed is not set, or holds a credential.
     """
     shell = os.environ if shell is None else shell
-    passed = {name: _passed(name, shell) for name in names_to_pass(shell)}
+    named = [name.strip() for name in shell.get(PASS_VARIABLES, "").split(",")]
+    passed = {name: _passed(name, shell) for name in named if name}
     needed = {name: value for name, value in shell.items() if name not in passed and _NEEDED.fullmatch(name)}
     kept_out = sorted(
         name
@@ -381,11 +382,6 @@ def shell_variables(prefixes: Iterable[str] = (), shell: Mapping[str, str] | Non
         if _CHANGES_A_PROGRAM.fullmatch(name) or name.startswith(tuple(prefixes))
     )
     return ShellVariables(needed, passed, kept_out)
-
-
-def names_to_pass(shell: Mapping[str, str]) -> list[str]:
-    """The names in `PASS_VARIABLES`, in order."""
-    return [name for part in shell.get(PASS_VARIABLES, "").split(",") if (name := part.strip())]
 
 
 def _passed(name: str, shell: Mapping[str, str]) -> str:

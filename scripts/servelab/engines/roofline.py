@@ -75,17 +75,14 @@ def least_time(
     """
     bits = min(work.bits, formats.weight_bits or work.bits)
     width = min(bits, 8 * formats.kv_bytes) if formats.kv_bytes else min(bits, 8.0)
-    operations = _matrix_operations(work, served) + work.attention_operations * _attended(work, served)
+    # a multiplication and an addition per parameter and token; the last output token is not computed any further
+    tokens = served.prompts.sum() + np.maximum(served.outputs - 1, 0).sum()
+    operations = float(2 * work.active_parameters * tokens + 2 * work.head_parameters * served.outputs.sum())
+    operations += work.attention_operations * _attended(work, served)
     size = _weight_bytes(work, served, formats, bits / work.bits, rates.cache_bytes * devices, fewest_experts)
     if size and formats.kv_bytes:  # caches that hold all weights may hold keys and values too
         size += formats.kv_bytes * work.kv_values * _kv_read(work, served) / formats.tokens_per_pass
     return Least(operations / (devices * rates.fastest(width)), size / (devices * rates.memory_bytes_per_s))
-
-
-def _matrix_operations(work: ModelWork, served: Served) -> float:
-    """A multiplication and an addition per parameter and token; the last output token is not computed any further."""
-    tokens = served.prompts.sum() + np.maximum(served.outputs - 1, 0).sum()
-    return float(2 * work.active_parameters * tokens + 2 * work.head_parameters * served.outputs.sum())
 
 
 def _attended(work: ModelWork, served: Served) -> float:

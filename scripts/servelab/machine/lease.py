@@ -252,7 +252,9 @@ def lease(
         with _turn(f"{found[0].within or kind_name}.turn"):
             devices = _collect(found, count, held)
         locks = [held[device.key] for device in devices]
-        yield Lease(kind.described(devices), locks, kind, allocation, _other_cpus(found))
+        of_devices = {cpu for device in found for cpu in device.cpus}
+        others = frozenset(os.sched_getaffinity(0) - of_devices) if of_devices else frozenset()
+        yield Lease(kind.described(devices), locks, kind, allocation, others)
     finally:
         for lock in held.values():
             lock.close()
@@ -298,12 +300,6 @@ def _lock_name(device: Device) -> str:
 
 def _pause() -> None:
     time.sleep(_POLL_S * (1 + random.random()))  # noqa: S311
-
-
-def _other_cpus(found: Sequence[Device]) -> frozenset[int]:
-    """The usable CPUs that belong to no device, if devices are CPUs."""
-    cpus = {cpu for device in found for cpu in device.cpus}
-    return frozenset(os.sched_getaffinity(0) - cpus) if cpus else frozenset()
 
 
 def _who(names: Sequence[str]) -> str:

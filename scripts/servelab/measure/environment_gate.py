@@ -73,7 +73,9 @@ def check_environment(
     stored = StoredModel.read(model_json)
     model = (model_json.parent / stored.path).absolute()
     request = request_of(engine, facts, environment, model, device, settings)
-    answers = _ask(environment, request, _set_for_all(settings), [model, _PROBE.parent])
+    first, *others = [dict(each.variables) for each in settings] or [{}]
+    common = {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+    answers = _ask(environment, request, common, [model, _PROBE.parent])
     rest = [EnvironmentCheck(check=name, verdict="unknown", saw=why) for name, why in _not_asked(facts, model).items()]
     found = {each.check: each for each in [*answers, *rest]}
     return [found[name] for name in NAMES if name in found]
@@ -199,12 +201,6 @@ def _ask(
         saw = f"it ended with exit code {done.returncode}: {last_line}"
         answers.append(EnvironmentCheck(check=name, verdict="failed", saw=saw))
     return answers
-
-
-def _set_for_all(settings: Sequence[Setting]) -> dict[str, str]:
-    """Variables that every server gets, such as CUDA_HOME."""
-    first, *others = [dict(each.variables) for each in settings] or [{}]
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
 def _is_here(device: str) -> bool:

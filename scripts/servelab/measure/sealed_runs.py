@@ -38,13 +38,11 @@ class Repeats:
         others_percent: Callable[[], float] | None = None,
     ) -> None:
         """`partners` are the runs of a run's pair, `others_percent` is the share of the CPUs in use now."""
-        self._chosen, self._partners, self._look = (
-            chosen,
-            partners,
-            others_percent or (lambda: psutil.cpu_percent(_SAMPLE_S)),
-        )
+        self._chosen, self._partners = chosen, partners
+        self._look = others_percent or (lambda: psutil.cpu_percent(_SAMPLE_S))
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
-        self._repeated: set[str] = set()
+        self.repeated: set[str] = set()
+        """Runs that were found to be measured again."""
 
     def why(self, folder: Path) -> str | None:
         """Why the run in a folder is measured again, as one line; None if it is not."""
@@ -55,15 +53,11 @@ class Repeats:
         for partner in () if why else self._partners(folder.name):
             other = _status_of(folder.with_name(partner))
             is_old = other is not None and other["finished_at"] < self._began
-            if partner in self._repeated or (is_old and other and self._own(partner, other)):
+            if partner in self.repeated or (is_old and other and self._own(partner, other)):
                 why = f"run {folder.name} is the other one of a pair with {partner}"
         if why:
-            self._repeated.add(folder.name)
+            self.repeated.add(folder.name)
         return why
-
-    def is_chosen(self, run_id: str) -> bool:
-        """Whether a run was found to be measured again."""
-        return run_id in self._repeated
 
     def _own(self, run_id: str, status: dict[str, Any]) -> str | None:
         if any(run_id.startswith(word) for word in self._chosen if word not in (DISTURBED, FAILED)):
@@ -135,7 +129,7 @@ class SealedRuns:
             self._repeat(folder, why)
             return False
         if not _is_there(folder):
-            is_repeated = self._repeats is not None and self._repeats.is_chosen(run_id)
+            is_repeated = self._repeats is not None and run_id in self._repeats.repeated
             if is_repeated or self._elsewhere is None or not self._elsewhere.has(run_id):
                 return False
             if not self._is_running():

@@ -181,7 +181,9 @@ class Session:
                     self._round(inputs, work, number, outcome)
         except CandidateFailed as failure:
             self._check_disk()
-            self._check_memory(failure)
+            allocation = self._leased.allocation
+            if isinstance(failure, KilledForMemory) and allocation.gives_memory:  # no part of a run's identity
+                raise Outage(f"{allocation.giver()} has too little host memory: {failure.message}") from failure
             failure.log_lines = failure.log_lines or self.server.tail(_LOG_LINES)
             outcome.failure = failure
             self.stop()
@@ -332,12 +334,6 @@ class Session:
         """Raises `Outage` on a full disk: the failure is then not the candidate's."""
         if not shutil.disk_usage(self._folder).free:
             raise Outage(f"no space left for {self._folder}")
-
-    def _check_memory(self, failure: CandidateFailed) -> None:
-        """Raises `Outage` if a job ran out of host memory, because a run's identity does not include its size."""
-        allocation = self._leased.allocation
-        if isinstance(failure, KilledForMemory) and allocation.gives_memory:
-            raise Outage(f"{allocation.giver()} has too little host memory: {failure.message}") from failure
 
 
 def _body(spec: RunSpec) -> dict[str, Any]:

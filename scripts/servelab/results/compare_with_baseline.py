@@ -88,7 +88,8 @@ class Starts:
 
 def counted_starts(row: Row) -> list[int]:
     """Positions of the starts that a row's figures rest on: the undisturbed ones, or all if there are none."""
-    delays = row.get("start_delays_percent", [0.0] * len(row["start_values"]))
+    known = row.get("start_delays_percent")  # an older table has none
+    delays = [0.0] * len(row["start_values"]) if known is None else known
     return [number for number, delay in enumerate(delays) if delay == 0] or list(range(len(delays)))
 
 

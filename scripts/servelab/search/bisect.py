@@ -10,9 +10,7 @@ on further starts, which chose nothing: only if they show it to be slower is it 
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -127,7 +125,8 @@ class InterleavedPairs:
         while len(pairs) < needed:
             order = (BASELINE, WINNER)[:: -1 if len(pairs) % 2 else 1]
             pair = {side: self._start(old if side == BASELINE else new) for side in order}
-            if _gap(pair[BASELINE], pair[WINNER]) > MOST_BETWEEN:
+            first, second = sorted(pair.values(), key=lambda start: start.began)
+            if second.began - first.ended > MOST_BETWEEN:
                 left_out += 1
                 if left_out > MOST_LEFT_OUT:
                     raise Skipped(f"{left_out} pairs were measured more than {MOST_BETWEEN} apart")
@@ -195,11 +194,6 @@ def bisect(
     return found
 
 
-def _gap(one: ReleaseStart, other: ReleaseStart) -> timedelta:
-    first, second = sorted((one, other), key=lambda start: start.began)
-    return second.began - first.ended
-
-
 STUDIES = Path("config/studies")
 STAGE = "starts"
 _KEPT = ("model", "hardware", "objective", "protocol", "client", "baseline")
@@ -209,15 +203,15 @@ Lock = Callable[[str], Path]
 """The lock of a release; `Skipped` if there is none and none can be made."""
 
 
-def release_lock(root: Path, engine: str, recipe: str, version: str) -> Path:
+def release_lock(engine: str, recipe: str, version: str) -> Path:
     """The lock of a release: a file of envs/, or one that uv resolves now; `Skipped` if neither."""
     for name in (f"{recipe}-{version}", f"{engine}-{version}"):
-        if own_or_shipped(root, file := Path(f"envs/{name}.lock.txt")).exists():
+        if own_or_shipped(Path(), file := Path(f"envs/{name}.lock.txt")).exists():
             return file
     made = Path(f"envs/{recipe}-{version}.lock.txt")
     command: list[str | Path] = [sys.executable, CHECKOUT / "scripts/lock_environment.py"]
     command += ["--name", recipe, "--version", version]
-    command += ["--recipes", own_or_shipped(root, "envs/recipes.yaml"), "--lock", made]
+    command += ["--recipes", own_or_shipped(Path(), "envs/recipes.yaml"), "--lock", made]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Skipped(f"no lock: {' '.join(done.stderr.split())[-300:]}")
@@ -227,17 +221,16 @@ def release_lock(root: Path, engine: str, recipe: str, version: str) -> Path:
 class ReleaseStarts:
     """Releases of an engine that serve a study's baseline, or its winner.
 
-    `root` is the folder that has `config/` and `results/`, `options` are Snakemake's.
+    `options` are those of `servelab run`. The current folder has `config/` and `results/`.
     """
 
     def __init__(
-        self, root: Path, study: str, engine: str, lock: Lock, options: list[str], winner: Configuration | None = None
+        self, study: str, engine: str, lock: Lock, options: list[str], winner: Configuration | None = None
     ) -> None:
-        file = root / STUDIES / f"{study}.yaml"
-        self._project = load_project(file, root)
+        file = STUDIES / f"{study}.yaml"
+        self._project = load_project(file, Path())
         self._content: dict[str, Any] = read_yaml(file)
-        self._root, self._engine = root, engine
-        self._name = f"{study}-{engine}"
+        self._engine, self._name = engine, f"{study}-{engine}"
         self._lock, self._options = lock, options
         if winner:
             self._name += "-winner"
@@ -252,7 +245,8 @@ class ReleaseStarts:
     def prepare(self, version: str) -> None:
         """Builds a release's environment, and checks that it serves; `Skipped` if it does not."""
         self._write(version, starts=1)
-        environment = f"results/envs/{self._project.engine(self._engine).name}-{self._sha256(version)[:12]}"
+        sha256 = load_project(STUDIES / f"{self.name(version)}.yaml", Path()).environment_sha256(self._engine)
+        environment = f"results/envs/{self._project.engine(self._engine).name}-{sha256[:12]}"
         done = self._snakemake(version, f"{environment}/environment.json")
         if done.returncode != 0:
             raise Skipped(f"no environment: {_reason(done.stdout)}")
@@ -264,11 +258,9 @@ class ReleaseStarts:
         done = self._snakemake(version, f"{folder}/table.parquet")
         if done.returncode != 0:
             raise Skipped(_reason(done.stdout))
-        row = read_table(self._root / folder / "table.parquet").iloc[0]
-        runs = {
-            run.start: run.run_id for run in Plan.read(self._root / folder / "plan.json").candidates[0].measured_runs
-        }
-        status = RunStatus.read(self._root / "results/runs" / runs[f"search-{number}"] / "status.json")
+        row = read_table(folder / "table.parquet").iloc[0]
+        runs = {run.start: run.run_id for run in Plan.read(folder / "plan.json").candidates[0].measured_runs}
+        status = RunStatus.read(Path("results/runs") / runs[f"search-{number}"] / "status.json")
         if not status.is_ok:
             raise Skipped(f"{status.reason}: {status.message}")
         if row["validity"] == "invalid":
@@ -278,10 +270,6 @@ class ReleaseStarts:
         return ReleaseStart(
             value, datetime.fromisoformat(status.started_at), datetime.fromisoformat(status.finished_at)
         )
-
-    def _sha256(self, version: str) -> str:
-        file = self._root / STUDIES / f"{self.name(version)}.yaml"
-        return load_project(file, self._root).environment_sha256(self._engine)
 
     def _write(self, version: str, starts: int) -> None:
         """Writes the study of a release; one that is as it should be is not touched."""
@@ -298,20 +286,14 @@ class ReleaseStarts:
             "workloads": {on: workloads[on]} if isinstance(workloads, dict) else [on],
         }
         text = "# Written by `servelab bisect` or `servelab upgrade`.\n" + yaml.safe_dump(content, sort_keys=False)
-        file = self._root / STUDIES / f"{self.name(version)}.yaml"
+        file = STUDIES / f"{self.name(version)}.yaml"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             write_text(file, text)
 
     def _snakemake(self, version: str, target: str) -> subprocess.CompletedProcess[str]:
-        snakefile, profile = (own_or_shipped(self._root, name) for name in ("Snakefile", "profiles/default"))
-        line = [] if "--profile" in self._options else ["--profile", str(profile.absolute())]
-        line += ["--snakefile", str(snakefile.absolute()), *self._options]
-        line += ["--config", f"studies=[{json.dumps(self.name(version))}]", "--", target]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        command = [sys.executable, str(CHECKOUT / "scripts/servelab_command.py"), "run", self.name(version)]
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", *line],
-            cwd=self._root,
-            env={**os.environ, "PATH": path},
+            [*command, *self._options, "--", target],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +42,9 @@ class Sources:
             for client, lock in ((project.client_spec(), project.client_lock) for project in projects.values())
             if lock and client.environment_sha256
         }
-        self._environments = self._engines | clients | _of_predictions(projects.values())
+        self._environments = self._engines | clients
+        for lock in filter(None, (project.timings_lock for project in projects.values())):
+            self._environments[timings_file(lock)] = LockedEnvironment(KERNEL_TIMINGS, "venv", lock)
         self._projects = projects
         self._settings_ids = cache(self._settings_id)
         self.models: dict[str, ModelSource] = {
@@ -116,12 +118,6 @@ class Sources:
             f"no engine of the studies serves {model_format} from an environment that is built from a lock, so nothing"
             " here can convert to it"
         )
-
-
-def _of_predictions(projects: Iterable[Project]) -> dict[str, LockedEnvironment]:
-    """The environment of kernel timings, if a study has such a prior."""
-    locks = {project.timings_lock for project in projects}
-    return {timings_file(lock): LockedEnvironment(KERNEL_TIMINGS, "venv", lock) for lock in locks if lock}
 
 
 def timings_file(lock: Path) -> str:

@@ -46,10 +46,6 @@ class Image(JsonPart):
         file = self.file and self.file.relative_to(folder)
         return self.model_copy(update={"file": file, "home": self.home.relative_to(folder)})
 
-    def absolute_in(self, folder: Path) -> Image:
-        """The image with absolute paths, if they are relative to this folder."""
-        return self.model_copy(update={"file": self.file and folder / self.file, "home": folder / self.home})
-
 
 class Environment(JsonFile):
     """`environment.json`: a complete environment of one tool."""
@@ -155,7 +151,8 @@ def read_environment(path: Path) -> Environment:
         raise Outage(f"{path}: the environment is not complete, build it again: {error}") from error
     folder = path.parent.absolute()
     if environment.image is not None:
-        image = environment.image.absolute_in(folder)
+        image, file = environment.image, environment.image.file
+        image = image.model_copy(update={"file": file and folder / file, "home": folder / image.home})
         if image.file is not None and not image.file.exists():
             raise Outage(f"{path}: its image {image.file.name} is gone; move that folder away, and it is built again")
         return environment.model_copy(update={"image": image})
