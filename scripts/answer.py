@@ -17,12 +17,12 @@ from servelab.search import versions
 from servelab.search.candidates_table import CandidatesStage, candidates_table, describe, workload_titles
 from servelab.search.decision import Decision, PastStage
 from servelab.search.project import load_project
-from servelab.search.proof_plan import promised_percent
+from servelab.search.proof_plan import past_by_second, promised_percent
 from servelab.search.recommend import recommend
 from servelab.search.recommended import Recommended
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy, is_live, load_searched, read_plan, study_path
-from servelab.study.study import Study
+from servelab.study.study import CONFIRM, Study
 
 RUNS = Path("results/runs")
 
@@ -47,16 +47,31 @@ def aggregate(rule: RuleJob) -> None:
     write_table(pa.Table.from_pandas(checks, schema=schemas.CHECKS, preserve_index=False), output.checks)
     write_table(improvements(table, rounds, metrics), output.improvements)
     write_table(candidates_table(study, candidate_stages(rule, plans, tables, decisions)), output.search)
-    recommend(
+    stages = zip(plans[:-1], decisions, tables[:-1], strict=True)
+    past = [PastStage(plan, decision, table) for plan, decision, table in stages if isinstance(plan, Plan)]
+    answer = recommend(
         study,
         plans[-1],
         tables[-1],
         read_table(output.improvements, schemas.IMPROVEMENTS),
         RUNS if is_live(search) else None,
         titles,
-        _promised(study, plans, tables, decisions),
+        _promised(study, past, plans[-1]),
         decisions,
-    ).write(output.recommended)
+    )
+    if isinstance(study, Study) and study.second:
+        answer = answer.model_copy(update={"second": _by_second(rule, study.second, past, titles)})
+    answer.write(output.recommended)
+
+
+def _by_second(rule: RuleJob, study: Study, past: list[PastStage], titles: dict[str, str]) -> Recommended:
+    """The answer by the second of two objectives; `study` is the study by it."""
+    plan = Plan.read(rule.input.second_plan).model_copy(update={"stage": CONFIRM})
+    table = read_table(rule.input.second_table, schemas.STAGE_TABLE).assign(stage=CONFIRM)
+    metrics = read_table(rule.input.second_metrics, schemas.METRICS)
+    figures = metrics.assign(round=0, value=metrics[study.objective.statistic]).dropna(subset="value")
+    gains = improvements(table, figures, metrics).to_pandas()
+    return recommend(study, plan, table, gains, RUNS, titles, _promised(study, past_by_second(past), plan))
 
 
 def candidate_stages(
@@ -64,22 +79,19 @@ def candidate_stages(
 ) -> list[CandidatesStage]:
     stages = [CandidatesStage(*each) for each in zip(plans, tables, [*decisions, None], strict=True)]
     last = plans[-1]
+    if "second_plan" in rule.input:
+        proof = read_plan(rule.input.second_plan), read_table(rule.input.second_table, schemas.STAGE_TABLE)
+        stages.insert(-1, CandidatesStage(*proof, None))
     if "before_plan" in rule.input and isinstance(last, Plan) and last.left_out:  # else `confirm` has its runs
         first = read_plan(rule.input.before_plan), read_table(rule.input.before_table, schemas.STAGE_TABLE)
         stages.insert(-1, CandidatesStage(*first, None))
     return stages
 
 
-def _promised(
-    study: SearchedStudy, plans: list[SearchedPlan], tables: list[pd.DataFrame], decisions: list[Decision]
-) -> float | None:
+def _promised(study: SearchedStudy, past: list[PastStage], last: SearchedPlan) -> float | None:
     """The change that the search of a live study promised."""
-    last = plans[-1]
-    if not isinstance(study, Study) or not isinstance(last, Plan):
-        return None
-    stages = zip(plans[:-1], decisions, tables[:-1], strict=True)
-    past = [PastStage(plan, decision, table) for plan, decision, table in stages if isinstance(plan, Plan)]
-    return promised_percent(study, past, last.candidates[-1].configuration)
+    is_live = isinstance(study, Study) and isinstance(last, Plan)
+    return promised_percent(study, past, last.candidates[-1].configuration) if is_live else None
 
 
 def keep_answer(rule: RuleJob) -> None:

@@ -42,7 +42,7 @@ def plan_stage(rule: RuleJob) -> None:
 
 
 def parse_stage(rule: RuleJob) -> None:
-    study, plan = load_study(_study(rule)), Plan.read(rule.input.plan)
+    study, plan = load_study(_study(rule)).of_stage(rule.wildcards.stage), Plan.read(rule.input.plan)
     for name, table in parse_plan(study, plan, Path("results/runs")).items():
         write_table(table, rule.output[name])
 

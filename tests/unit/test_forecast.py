@@ -10,7 +10,6 @@ from servelab.metrics.tables.io import write_table
 from servelab.results.past_runs import PastTimes
 from servelab.search import proof_plan
 from servelab.search import strategies as search
-from servelab.search.course import table_on_disk
 from servelab.search.decide import undecided
 from servelab.search.decision import Choice, PastStage
 from servelab.search.forecast import forecast
@@ -241,29 +240,3 @@ def test_other_labels_and_another_order_leave_nothing_to_measure(content, make_p
     stages[0]["candidates"].reverse()
     found = forecast(make_project(content | {"stages": stages}), tmp_path)
     assert (found.known, found.about) == (0, 0)
-
-
-def test_a_table_follows_the_labels_and_the_order_of_the_plan(content, make_project, tmp_path):
-    """The workflow makes it again, and then decides the same."""
-    project = make_project(content)
-    plan = search.plan(project, stage_names(project.study)[0], [])
-    rows = [
-        {
-            "candidate": each.candidate,
-            "position": position,
-            "workload": "w",
-            "run_ids": [run.run_id for run in each.runs],
-        }
-        for position, each in enumerate(plan.candidates)
-    ]
-    folder = tmp_path / "studies" / plan.study / "stages" / plan.stage
-    folder.mkdir(parents=True)
-    write_table(pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE), folder / "table.parquet")
-    first, *others = plan.candidates
-    renamed = [each.model_copy(update={"candidate": f"{each.candidate}, renamed"}) for each in reversed(others)]
-    now = plan.model_copy(update={"candidates": [first, *renamed]})
-    table = table_on_disk(now, tmp_path)
-    assert table["candidate"].tolist() == [each.candidate for each in now.candidates]
-    assert table["position"].tolist() == list(range(len(now.candidates)))
-    assert [list(ids) for ids in table["run_ids"]] == [[run.run_id for run in each.runs] for each in now.candidates]
-    assert table_on_disk(plan.model_copy(update={"candidates": [first, *others[:-1]]}), tmp_path) is None

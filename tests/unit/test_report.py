@@ -26,6 +26,7 @@ from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.page import write_tables
 from servelab.report.render import report_content, report_html
 from servelab.search.decision import Decision
+from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 
@@ -168,6 +169,16 @@ SAID = [
 
 def test_the_report_says(page):
     assert [text for text in SAID if plain(text) not in plain(page.text)] == []
+
+
+def test_of_two_objectives_each_has_its_command(study):
+    second = sample_study.recommended() | {"objective": "ttft_ms.p99", "per": "deployment", "command": "serve --fast"}
+    found = content(study, recommended={"second": second | {"launch_command": None}})
+    said = plain(Page(report_html(found, study / "charts")).text)
+    assert "Best in Total tokens/s per accelerator: Use this command: 256" in said
+    assert "Best in TTFT (ms) p99: Use the second command: 256" in said and "TTFT (ms) p99: serve --fast" in said
+    printed = render_recommendation(found["recommended"], Path("report.html"))
+    assert "Best in TTFT (ms) p99:\n    serve --fast" in printed and "TTFT (ms) p99:\nserve --fast" in found["card"]
 
 
 def test_what_changed_against_the_baseline_is_marked_in_each_form(study, page):

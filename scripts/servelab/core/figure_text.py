@@ -106,9 +106,11 @@ def runs_text(count: int) -> str:
 def metric_label(metric: str, per: str = "deployment") -> str:
     """A metric's name for readers: `total_tokens_per_s` is `Total tokens/s`, `ttft_ms` is `TTFT (ms)`.
 
-    `per` is the basis; it is named if it is not the whole deployment.
+    `per` is the basis; it is named if it is not the whole deployment. A statistic is last: `ttft_ms.p99`.
     """
+    metric, _, statistic = metric.partition(".")
     metric = _NAMES.get(metric, metric)
     words = [word.upper() if word in _ACRONYMS else word for word in metric.replace("_per_s", "/s").split("_")]
     text = re.sub(r" (ms|s)$", r" (\1)", " ".join(words))
-    return text[:1].upper() + text[1:] + ("" if per == "deployment" else f" per {per}")
+    more = (f" per {per}" if per != "deployment" else "") + (f" {statistic}" if statistic else "")
+    return text[:1].upper() + text[1:] + more

@@ -17,6 +17,12 @@ class Interval(NamedTuple):
     high: float | None
 
 
+def change_columns(change: Interval | None) -> dict[str, float | None]:
+    """A change in percent and the ends of its interval, by the names that tables and files have for them."""
+    names = ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+    return dict(zip(names, change or (None, None, None), strict=True))
+
+
 def mean_ci95(values: Sequence[float]) -> Interval:
     """Mean of independent rounds: mean ± t(0.975, n − 1) · s / √n, Student's interval; None below 2 rounds.
 

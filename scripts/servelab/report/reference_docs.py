@@ -24,13 +24,12 @@ from servelab.report.json_output import render_docs as render_json
 from servelab.report.page import render_markdown
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
-from servelab.study.search_keys import Answers, Budget, SearchKeys
+from servelab.study.search_keys import Answers, Budget, Objective, SearchKeys
 from servelab.study.site import Placement, Site
 from servelab.study.study import (
     Candidate,
     Model,
     ModelVariant,
-    Objective,
     Stage,
     Study,
     StudyEngine,

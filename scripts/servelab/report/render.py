@@ -32,7 +32,7 @@ from servelab.report.page import Cell, ShownMeasurement, Table, render_html, val
 from servelab.report.stages_section import Origin, proof_section, search_table, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
-from servelab.search.recommendation_text import answer_text
+from servelab.search.recommendation_text import aim, answer_text
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary, is_live
 from servelab.study.study import COMPARISON, CONFIRM
@@ -73,6 +73,10 @@ def report_content(
     warnings, baseline = _warnings(recommended, origin, list(workload_of)), baseline_command(table)
     unit, pairs, pair = _UNITS["visited" if "Not started here" in warnings else origin.kind]
     answer, forms = answer_text(recommended, study.objective.on), forms_of(study, recommended, origin, baseline)
+    command, second = forms[0].text, dict[str, Any]()
+    if recommended.second:
+        second = {"aim": aim(recommended.second), "form": forms_of(study, recommended.second, origin, baseline)[0]}
+        command += f"\n\n# {second['aim']}:\n{second['form'].text}"
     facts = answer_facts(study, recommended, tables.get("search"), pair=pairs, is_recorded=is_recorded)
     counters = {} if device_series is None else limits_by_side(study, table, metrics, device_series)
     if recommended.changed and (why := _why(counters)):
@@ -88,8 +92,9 @@ def report_content(
         "facts": facts,
         "warnings": warnings,
         "forms": forms,
+        "second": second,
         "difference": difference(forms[0], only_in(baseline, recommended.command)) if recommended.changed else {},
-        "card": card(study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], forms[0].text),
+        "card": card(study.title, answer.text, [*facts.values(), *recommended.answers_text, doubts], command),
         "guards": guard_section(recommended),
         "proof": proof and proof | {"pairs": marks.on(proof["pairs"])},
         "unit": unit,

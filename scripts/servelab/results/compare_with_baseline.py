@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import BASES, Basis, per_basis
-from servelab.metrics.statistics import Interval, change_of_pairs, ratio_interval
+from servelab.metrics.statistics import Interval, change_columns, change_of_pairs, ratio_interval
 from servelab.metrics.tables import schemas
 from servelab.metrics.timeline import LENGTH_DEPENDENT, apart
 from servelab.results.checks import unequal_places
@@ -208,7 +208,6 @@ def _row(row: Row, baseline: Row, metric: str, basis: Basis, found: _Compared) -
     )
     scaled = [value * factor for value in found.values]
     baseline_scaled = [value * baseline_factor for value in found.baseline]
-    change, low, high = _change(baseline_scaled, scaled, found)
     return {
         **{name: row[name] for name in ("study", "stage", "candidate", "workload")},
         "metric": metric,
@@ -226,7 +225,5 @@ def _row(row: Row, baseline: Row, metric: str, basis: Basis, found: _Compared) -
         "evidence": found.evidence,
         "starts": len(scaled),
         "unequal_places": unequal_places([baseline, row]),
-        "change_percent": change,
-        "change_ci95_low_percent": low,
-        "change_ci95_high_percent": high,
+        **change_columns(_change(baseline_scaled, scaled, found)),
     }

@@ -72,12 +72,15 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
     went_well = any(start.status.is_ok for start in starts)
     counted = [start for start in starts if start.status.is_ok or not (went_well and start.status.disturbed)]
     well = [start for start in starts if start.status.is_ok]
-    _, basis = study.objective.metric_and_basis
-    factor, _ = per_basis(basis, accelerators, study.hardware.per_node)
+    ends = [study, study.second] if study.second else [study]
     disturbances = {start.run.run_id: disturbance(start.figures["checks"]) for start in well}
-    measured = [(start, value * factor) for start in well if (value := _value(study, start)) is not None]
+    valued = [(start, [_value(end, start, accelerators) for end in ends]) for start in well]
+    measured = [(start, values) for start, values in valued if None not in values]
     delays = [_delay_percent(start, disturbances[start.run.run_id]) for start, _ in measured]
-    of_starts = {"start_values": [value for _, value in measured], "start_delays_percent": delays}
+    of_starts: dict[str, list[Any]] = {
+        "start_values": [values[0] for _, values in measured],
+        "start_delays_percent": delays,
+    }
     values = [of_starts["start_values"][number] for number in counted_starts(of_starts)]
     well = [start for start in well if not disturbances[start.run.run_id]] or well
     return {
@@ -90,6 +93,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "starts": len(values),
         "start_labels": [start.run.start for start, _ in measured],
         **of_starts,
+        "second_values": [values[1] for _, values in measured] if study.second else None,
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
         **_capacity(well),
@@ -130,10 +134,11 @@ def interval_columns(name: str, suffix: str, values: Sequence[float]) -> dict[st
     return {f"{name}{suffix}": mean, f"{name}_ci95_low": low, f"{name}_ci95_high": high}
 
 
-def _value(study: Study, start: Start) -> float | None:
-    """The objective on a start: the mean of its rounds, as run; None if it could not be computed."""
-    rounds = [entry["value"] for entry in start.figures["rounds"] if entry["metric"] == study.objective.metric]
-    return fmean(rounds) if rounds else None
+def _value(study: Study, start: Start, accelerators: int) -> float | None:
+    """The objective on a start, on its basis: a mean is that of its rounds; None if it could not be computed."""
+    metric, basis = study.objective.metric_and_basis
+    value = _by_metric(start)[metric][study.objective.statistic]
+    return None if value is None else value * per_basis(basis, accelerators, study.hardware.per_node)[0]
 
 
 def _by_metric(start: Start) -> dict[str, dict[str, Any]]:

@@ -34,7 +34,7 @@ from servelab.search.project import load_project
 from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pairs_wanted, proved_change
 from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
-from servelab.study.study import Objective
+from servelab.study.search_keys import Objective
 
 FIRST_PAIRS = 4
 SHARE_OF_CHANGE = 1 / 4
@@ -273,13 +273,15 @@ class ReleaseStarts:
 
     def _write(self, version: str, starts: int) -> None:
         """Writes the study of a release; one that is as it should be is not touched."""
-        on = self._project.study.objective.on
+        on, metric = self._project.study.objective.on, self._project.study.objective.metric
+        objective = {key: value for key, value in self._content["objective"].items() if key != "pareto"}
         engine = dict(self._content["engines"][self._engine]) | {"version": version, "lock": str(self._lock(version))}
         workloads = self._content["workloads"]
         content = {
             "study": self.name(version),
             "title": f"{self._engine} {version}, for a comparison of releases",
             **{key: self._content[key] for key in _KEPT if key in self._content},
+            "objective": objective | {"metric": metric},
             "engines": {self._engine: engine},
             "search": {"strategy": "staged", "recheck": False, "incumbent_starts": starts},
             "stages": [{"name": STAGE, "candidates": [{"engine": self._engine}]}],

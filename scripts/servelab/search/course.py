@@ -23,7 +23,6 @@ from servelab.study.configuration import Incumbent
 from servelab.study.plan import Plan
 from servelab.study.predictions import Predictions
 from servelab.study.project import Project, StudySummary
-from servelab.study.study import PROOF_STAGES
 
 
 class Step(NamedTuple):
@@ -72,7 +71,7 @@ class Settled(NamedTuple):
 
 
 def settled(project: Project, plan: Plan, results: Path) -> Settled:
-    """How a stage ended, with names and order of candidates as planned now: labels, or the margin, may be new."""
+    """How a stage ended, by the rules as they are now: the margin may be new."""
     table = table_on_disk(plan, results)
     if table is not None and _is_of_this_objective(project, plan, results):
         return Settled(search.decide(project.study, plan, table), table, True)
@@ -99,7 +98,7 @@ def _kept_decision(plan: Plan, results: Path) -> tuple[Decision | None, bool]:
 
 
 def table_on_disk(plan: Plan, results: Path) -> pd.DataFrame | None:
-    """The table of a plan's stage, if it has exactly the plan's runs; with the plan's names and order of candidates."""
+    """The table of a plan's stage, if it has exactly the plan's runs, and its candidates by their names and order."""
     file = _file(plan, results, "table.parquet")
     if not file.exists():
         return None
@@ -110,27 +109,9 @@ def table_on_disk(plan: Plan, results: Path) -> pd.DataFrame | None:
     found = {run_id for run_ids in table["run_ids"].dropna() for run_id in run_ids}
     found |= {run_id for run_ids in table["answers_run_ids"].dropna() for run_id in run_ids}
     planned = {run.run_id for candidate in plan.candidates for run in (*candidate.runs, *candidate.answers)}
-    return _as_planned(plan, table) if found == planned else None
-
-
-def _as_planned(plan: Plan, table: pd.DataFrame) -> pd.DataFrame | None:
-    """The table with the plan's names and positions; None if other candidates than the plan's were refused."""
-    names = [candidate.candidate for candidate in plan.candidates]
-    if all(
-        names[at] == name for at, name in zip(table["position"], table["candidate"], strict=True) if at < len(names)
-    ):
-        return table
-    place = {run.run_id: at for at, candidate in enumerate(plan.candidates) for run in candidate.runs}
-    without = [at for at, candidate in enumerate(plan.candidates) if not candidate.runs]
-    ids = [list(run_ids) if run_ids is not None else [] for run_ids in table["run_ids"]]
-    refused = sorted({at for at, run_ids in zip(table["position"], ids, strict=True) if not run_ids})
-    if len(refused) != len(without):
-        return None
-    moved = dict(zip(refused, without, strict=True))
-    positions = [
-        place[run_ids[0]] if run_ids else moved[at] for at, run_ids in zip(table["position"], ids, strict=True)
-    ]
-    return table.assign(position=positions, candidate=[names[at] for at in positions]).sort_values("position")
+    names = {at: each.candidate for at, each in enumerate(plan.candidates)}
+    is_same = all(names.get(at) == name for at, name in zip(table["position"], table["candidate"], strict=True))
+    return table if found == planned and is_same else None
 
 
 def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
@@ -152,27 +133,32 @@ def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
 
 def _proof(project: Project, past: list[PastStage], is_known: bool, results: Path) -> Iterator[Step]:
     """The stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
+    proofs = project.study.proofs
     if not is_known:
-        yield Step(plan_confirm(project, _stand_in(past), project.study.proof.pairs), False)
+        for number, stages in enumerate(proofs, 1 - len(proofs)):
+            yield Step(plan_confirm(project, _stand_in(past, number), project.study.proof.pairs, stages[-1]), False)
         return
-    before: ProofStage | None = None
-    is_certain = True
-    for stage in PROOF_STAGES:
-        plan = search.plan(project, stage, past, before)
-        yield Step(plan, is_certain)
-        is_same = before is not None and before.plan.run_ids() == plan.run_ids()
-        table = before.table if is_same and before else table_on_disk(plan, results) if is_certain else None
-        before = before if table is None else ProofStage(plan, table)
-        is_certain = table is not None or len(plan.candidates) == 1
+    for stages in proofs:
+        before: ProofStage | None = None
+        is_certain = True
+        for stage in stages:
+            plan = search.plan(project, stage, past, before)
+            yield Step(plan, is_certain)
+            is_same = before is not None and before.plan.run_ids() == plan.run_ids()
+            table = before.table if is_same and before else table_on_disk(plan, results) if is_certain else None
+            before = before if table is None else ProofStage(plan, table)
+            is_certain = table is not None or len(plan.candidates) == 1
 
 
-def _stand_in(past: list[PastStage]) -> Incumbent:
-    """The winner as assumed, or if that is the baseline, the first candidate that was planned beside it."""
-    winner, first = past[-1].winner, past[0].plan
-    if winner.configuration != first.candidates[0].configuration:
-        return winner
-    others = [each for each in first.candidates[1:] if each.runs]
-    return Incumbent(candidate=others[0].candidate, configuration=others[0].configuration) if others else winner
+def _stand_in(past: list[PastStage], number: int) -> Incumbent:
+    """The winner as assumed, or if that is the baseline, the first candidate that was planned beside it.
+
+    With the number -1, of the second of two objectives, it is the last such candidate.
+    """
+    winner, (first, *others) = past[-1].winner, past[0].plan.candidates
+    found = [Incumbent(candidate=each.candidate, configuration=each.configuration) for each in others if each.runs]
+    found = [winner, *found] if winner.configuration != first.configuration else found
+    return found[number] if found else winner
 
 
 def _file(plan: Plan, results: Path, name: str) -> Path:

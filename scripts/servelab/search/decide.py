@@ -93,11 +93,7 @@ _WRONG = {
 """Verdict of an incumbent that cannot be compared with → words for the reason; for any other verdict, "failed"."""
 
 
-def decide_stage(
-    study: SearchedStudy,
-    plan: SearchedPlan,
-    table: pd.DataFrame,
-) -> Decision:
+def decide_stage(study: SearchedStudy, plan: SearchedPlan, table: pd.DataFrame) -> Decision:
     """The decision of a stage.
 
     `table` has the columns of schemas.STAGE_TABLE. A candidate wins if it is ahead of the incumbent by more than the
@@ -146,9 +142,6 @@ def undecided(study: SearchedStudy, plan: SearchedPlan) -> Decision:
             run_id=candidate.runs[0].run_id if candidate.runs else None,
             outcome="not run",
             verdict="not run",
-            change_percent=None,
-            change_ci95_low_percent=None,
-            change_ci95_high_percent=None,
             why="not decided yet",
         )
         for candidate in plan.candidates

@@ -29,9 +29,9 @@ class Verdict(JsonPart):
     run_id: str | None = Field(None, description="Its run; null if it has none.")
     outcome: str = Field("ok", description="`ok`, `failed` or `not run`.")
     verdict: str = Field(description="`incumbent`, `winner`, `within noise`, `worse`, `cannot tell`, … (search.md).")
-    change_percent: float | None = Field(description="Change of the objective; null if there is none.")
-    change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null if unbounded.")
-    change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
+    change_percent: float | None = Field(None, description="Change of the objective; null if there is none.")
+    change_ci95_low_percent: FiniteOrNull = Field(None, description="Lower end of its 95 % interval, if it has one.")
+    change_ci95_high_percent: FiniteOrNull = Field(None, description="Upper end of it.")
     unequal_places: str | None = Field(
         None, description="How its place differs from the incumbent's, such as in the driver; null if it does not."
     )
@@ -196,8 +196,6 @@ class Strategy(Protocol):
     """One way to search."""
 
     name: str
-    plans_all_at_once: bool
-    """Whether its first stage has every configuration that it can try."""
 
     def outlines(self, study: Study) -> list[Outline]:
         """Its stages in order, without those of the proof; `ConfigError` if there are too many combinations."""
@@ -208,10 +206,5 @@ class Strategy(Protocol):
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """The plan of a stage; `past` are all earlier stages in order. Its first candidate is the incumbent."""
 
-    def decide(
-        self,
-        study: Study,
-        plan: Plan,
-        table: pd.DataFrame,
-    ) -> Decision:
+    def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
         """The decision of a stage; the arguments are those of `decide.decide_stage`."""

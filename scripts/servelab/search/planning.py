@@ -88,6 +88,7 @@ def plan_confirm(
     is the baseline, there is nothing to prove: it is measured on every workload, on one start.
     """
     study = project.study
+    title = f"Proof by {study.of_stage(stage).objective.name}" if study.second else "Proof"
     sides = [Variant("baseline", baseline(study).configuration, {}), Variant("winner", winner.configuration, {})]
     if key_of(winner.configuration) == key_of(sides[0].configuration):
         sides, labels = sides[:1], _labels(SEARCH, 1)
@@ -104,7 +105,7 @@ def plan_confirm(
     return Plan(
         study=study.study,
         stage=stage,
-        title="Proof: baseline and winner on every workload",
+        title=f"{title}: baseline and winner on every workload",
         applies=True,
         reason="",
         candidates=candidates,
@@ -122,7 +123,7 @@ def proof_size(project: Project) -> int:
         for name in study.workloads
     }
     pairs = {name: min(study.pairs_on(name), study.proof.pairs) for name in sizes}
-    return 2 * (study.proof.pairs * asked + sum(pairs[name] * size for name, size in sizes.items()))
+    return 2 * len(study.proofs) * (study.proof.pairs * asked + sum(pairs[name] * size for name, size in sizes.items()))
 
 
 class StartsOfCandidate(NamedTuple):

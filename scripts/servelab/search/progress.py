@@ -17,7 +17,7 @@ from servelab.results.past_runs import parts_of_runs
 from servelab.search.decision import Decision
 from servelab.search.strategies import stage_names
 from servelab.study.plan import Plan, PlannedCandidate
-from servelab.study.study import PROOF_STAGES, Study
+from servelab.study.study import AFTER_SEARCH, Study
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class StudyProgress:
             failed=sum(not status.is_ok for status in done.values()),
             running=running,
             starts_left=starts_left,
-            best=self._best(plan, winner) if plan and name not in PROOF_STAGES else None,
+            best=self._best(plan, winner) if plan and name not in AFTER_SEARCH else None,
             is_decided=winner is not None,
             expected=plan.expected if plan else None,
             left_s=None if spent_s is None else spent_s / max(1, running),

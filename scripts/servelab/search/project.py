@@ -24,6 +24,9 @@ def _check_search(project: Project) -> None:
     search = project.study.search
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
     outlines(project.study)
+    if project.study.objective.pareto and (search.strategy == "staged" or search.prior is not None):
+        wrong = "`staged` and `prior` know one metric only"
+        raise error_at(project, "objective.pareto", f"{wrong}; search with `adaptive` or `grid`, without `prior`")
     if search.prior is not None and search.strategy != "adaptive":
         raise error_at(project, "search.prior", f"{search.strategy} does not use it; search with `adaptive`")
     if search.prior is not None and project.study.objective.metric_and_basis[0] not in OBJECTIVES:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import inf, log
+from dataclasses import replace
+from math import inf, log, nan
 from statistics import fmean
 from typing import NamedTuple
 
@@ -49,10 +50,10 @@ from servelab.search.proof import (
 from servelab.study.configuration import Configuration, Incumbent, as_searched, baseline, difference, key_of
 from servelab.study.plan import LeftOut, Plan, order_of
 from servelab.study.project import Project
-from servelab.study.study import CONFIRM_FIRST, CONFIRM_MORE, Study
+from servelab.study.study import CONFIRM_MORE, SECOND_PROOF, Study
 
 
-class _Tried(NamedTuple):
+class Tried(NamedTuple):
     """A configuration that the search measured under the whole load, and is fit to win."""
 
     incumbent: Incumbent
@@ -69,16 +70,16 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
     `noise` is that of the search's server starts.
     """
     start = baseline(study).configuration
-    tried = _tried(study, past)
-    base = tried.pop(key_of(start), None)
-    tried.pop(key_of(loser), None)
+    fit = tried(study, past)
+    base = fit.pop(key_of(start), None)
+    fit.pop(key_of(loser), None)
     if base is None or not base.row["objective_value"]:
         return None
     suspects, kept = _choices(start, loser), (comparison.SAME, comparison.CANNOT_TELL)
     sign = study.objective.sign
     sound = [
         each
-        for each in tried.values()
+        for each in fit.values()
         if (each.row.get("answers") in kept or suspects.isdisjoint(_choices(start, each.incumbent.configuration)))
         and _is_better(study, each.row, base.row, noise, sign)
     ]
@@ -88,9 +89,9 @@ def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noi
     return None if best is None else sound[best].incumbent
 
 
-def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
+def tried(study: Study, past: Sequence[PastStage]) -> dict[str, Tried]:
     """The measured configurations that are fit, by `key_of`; one that changed answers anywhere is not."""
-    found: dict[str, _Tried] = {}
+    found: dict[str, Tried] = {}
     changed = set()
     for stage in past:
         if stage.table is None:
@@ -104,7 +105,7 @@ def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
                 changed.add(key)
             elif unfit(study, row) is None:
                 incumbent = Incumbent(candidate=candidate.candidate, configuration=candidate.configuration)
-                found[key] = _Tried(incumbent, row)
+                found[key] = Tried(incumbent, row)
     return {key: each for key, each in found.items() if key not in changed}
 
 
@@ -122,6 +123,18 @@ def _is_better(study: Study, row: Row, base: Row, noise: StartNoise, sign: int) 
         return False
     gain = sign * relative_change(row, base, noise).value
     return settle(study, row, base, ahead(study, row, base, noise), gain)[0] == "better"
+
+
+def by_second(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of the search (schemas.STAGE_TABLE) with the second objective in place of the first."""
+    rows = table.to_dict("records")
+    values = [fmean([row["second_values"][at] for at in counted_starts(row)] or [nan]) for row in rows]
+    return table.assign(start_values=table["second_values"], objective_value=values)
+
+
+def past_by_second(past: Sequence[PastStage]) -> list[PastStage]:
+    """The measured stages of the search by the second objective; their decisions stay those by the first."""
+    return [replace(each, table=by_second(each.table)) for each in past if each.table is not None]
 
 
 SECONDS_PER_HOUR = 3600.0
@@ -144,15 +157,18 @@ def plan_proof(project: Project, stage: str, past: Sequence[PastStage], before: 
     there are no more pairs than the first. If the winner changed its answers in these, the next best is proved instead,
     with pairs of its own: as many as are left of `proof.most_pairs`, at most.
     """
-    study = project.study
+    study = project.study.of_stage(stage)
     winner = past[-1].winner if past else baseline(study)
-    if stage == CONFIRM_FIRST or before is None:
+    if stage in SECOND_PROOF:  # `past` is by the second of two objectives: its best is proved
+        start = baseline(study)
+        winner = next_best(study, past, start.configuration, search_noise(study, past)) or start
+    if before is None:
         return plan_confirm(project, winner, study.proof.pairs, stage)
     left, changed = study.proof.most_pairs - study.proof.pairs, _changed_answers(study, before)
     if changed is not None and left >= LEAST_PAIRS and before.plan.left_out is None:
         other = next_best(study, past, winner.configuration, search_noise(study, past))
         if other is not None:
-            promised = promised_percent(study, past)
+            promised = promised_percent(study, past, winner.configuration)
             left_out = LeftOut(candidate=winner.candidate, change_percent=promised, why=changed)
             plan = plan_confirm(project, other, min(left, study.proof.pairs), stage)
             return plan.model_copy(update={"left_out": left_out})
@@ -198,7 +214,7 @@ def pairs_for(study: Study, stage: str, before: ProofStage, past: Sequence[PastS
     pairs = max(len(measured), min(study.proof.pairs, most))
     promised = promised_percent(study, past, plan.candidates[-1].configuration)
     if len(measured) == pairs and promised is not None:
-        steps = looks(min(study.proof.pairs, most), most) if stage == CONFIRM_MORE else [most]
+        steps = looks(min(study.proof.pairs, most), most) if stage.endswith(CONFIRM_MORE) else [most]
         levels = _levels(study, past, plan.candidates[-1].configuration)
         pairs = pairs_for_promise(measured, promised, study.proof.within_percent, steps, levels)
     return max(planned, min(most, max(pairs + lost[on], *map(study.pairs_on, study.workloads))))
@@ -221,8 +237,8 @@ def within_budget(study: Study, past: Sequence[PastStage]) -> Study:
     spent = spent_s(past)
     if study.budget is None or not sum(spent.values()):
         return study
-    pairs = (SECONDS_PER_HOUR * study.budget.accelerator_hours / sum(spent.values()) - 1) * len(spent) / 2
-    most = max(study.proof.pairs, min(study.proof.most_pairs, int(pairs)))
+    starts = (SECONDS_PER_HOUR * study.budget.accelerator_hours / sum(spent.values()) - 1) * len(spent)
+    most = max(study.proof.pairs, min(study.proof.most_pairs, int(starts / 2 / len(study.proofs))))
     return study.model_copy(update={"proof": study.proof.model_copy(update={"most_pairs": most})})
 
 
@@ -235,8 +251,9 @@ def _affordable(study: Study, before: ProofStage, past: Sequence[PastStage]) -> 
     start_s = 0.0 if planned[0].workload == on else sum(row["startup_s"] * row["accelerators"] for row in rows)
     pairs = sum(run.workload == on for run in planned)
     a_pair_s = start_s + sum(row["accelerator_s"] for row in rows) / pairs
-    spent = sum(spent_s(past).values()) + float(before.table["accelerator_s"].sum())
-    left_s = SECONDS_PER_HOUR * study.budget.accelerator_hours - spent
+    # of two proofs, each has half of what the search left
+    left_s = (SECONDS_PER_HOUR * study.budget.accelerator_hours - sum(spent_s(past).values())) / len(study.proofs)
+    left_s -= float(before.table["accelerator_s"].sum())
     return pairs + (max(0, int(left_s // a_pair_s)) if a_pair_s > 0 else inf)
 
 
@@ -288,17 +305,10 @@ def _promised_rows(
     study: Study, past: Sequence[PastStage], proposed: Configuration | None
 ) -> tuple[Row | None, Row | None]:
     """The last rows of baseline and winner that are fit to be compared, under the whole load."""
-    rows: dict[str, Row] = {}
-    for stage in past:
-        if stage.table is None:
-            return None, None
-        by_name = {row["candidate"]: row for row in rows_of(stage.table)}
-        for candidate in stage.plan.candidates:
-            row = by_name.get(candidate.candidate)
-            if row is not None and unfit(study, row) is None:
-                rows[key_of(candidate.configuration)] = row
-    winner = rows.get(key_of(as_searched(study, proposed or past[-1].winner.configuration))) if past else None
-    return rows.get(key_of(baseline(study).configuration)), winner
+    fit, start = tried(study, past), baseline(study).configuration
+    winner = fit.get(key_of(as_searched(study, proposed or past[-1].winner.configuration))) if past else None
+    base = fit.get(key_of(start))
+    return base and base.row, winner and winner.row
 
 
 def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:

@@ -108,7 +108,7 @@ def recommend(
     changed = winner is not baseline and (proof is None or proof.holds)
     answer, side = (winner, WINNER) if changed else (baseline, BASELINE)
     rows = _rows_of_sides(table, study.objective.on)
-    metric, basis = study.objective.metric_and_basis
+    _, basis = study.objective.metric_and_basis
     run_id = _first_run(rows[side])
     manifests = {name: _manifest(runs_folder, row) for name, row in rows.items()}
     started = {name: _launch_command(each) for name, each in manifests.items() if each}
@@ -146,7 +146,7 @@ def recommend(
         changed=changed,
         evidence=FROM_LOGS if not isinstance(study, Study) else PROVED if proof else NOTHING_TO_PROVE,
         proof=proof,
-        objective=metric,
+        objective=study.objective.name,
         per=basis,
         improvements=gains if changed else [],
         max_loss_percent=study.objective.max_loss_percent,
@@ -197,7 +197,8 @@ def _gains(
         if not {BASELINE, WINNER} <= rows.keys():
             continue
         row = _improvement_row(found[found["workload"] == workload], list(rows.values()), metric, basis)
-        row |= {"workload": workload, "title": titles[workload], **_validity(rows[WINNER], rows[BASELINE])}
+        row |= {"workload": workload, "metric": study.objective.name, "title": titles[workload]}
+        row |= _validity(rows[WINNER], rows[BASELINE])
         gain = Improvement.model_validate(row)
         word, why = judge_loss(study, table, gain)
         update: dict[str, Any] = {"guard": word, "guard_why": why}

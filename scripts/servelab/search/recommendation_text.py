@@ -21,8 +21,23 @@ class AnswerText(NamedTuple):
     text: str
 
 
+def aim(recommended: Recommended) -> str:
+    """What one of two answers is best in: `Best in TTFT (ms) p99`."""
+    return f"Best in {metric_label(recommended.objective, recommended.per)}"
+
+
 def answer_text(recommended: Recommended, on: str | None = None) -> AnswerText:
     """The answer; `on` is the workload that decides, else the one whose change is the proof's, or the first."""
+    found, second = _one_answer(recommended, on), recommended.second
+    if second is None:
+        return found
+    other, which = _one_answer(second, on), "same" if second.command == recommended.command else "second"
+    text = other.text.replace("Use this command", f"Use the {which} command")
+    kind = other.kind if other.kind == "win" else found.kind
+    return AnswerText(kind, f"{aim(recommended)}: {found.text} {aim(second)}: {text}")
+
+
+def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
     proof = recommended.proof
     rows = proof.workloads if proof else recommended.improvements
     found = [row for row in rows if row.workload == on] or [
@@ -151,6 +166,10 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
     sides = [("baseline", each.baseline_validity, each.baseline_validity_note) for each in figures]
     sides += [("measured beside it", each.validity, each.validity_note) for each in figures]
     lines += dict.fromkeys(f"{mark(level)} {level}, {side}: {note}" for side, level, note in sides if mark(level))
+    if second := recommended.second:
+        lines += ["", f"{aim(second)}:", f"    {second.launch_command or second.command}"]
+        lines += [f"Proof: {second.proof.why}"] if second.proof else []
+        lines += [found.text for found in second.winner_maps]
     if proof and not recommended.changed:
         lines += ["Proposed by the search, not recommended:", f"    {proof.proposed_command}"]
     return "\n".join([*lines, "", f"Report: {report}"])

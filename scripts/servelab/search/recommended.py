@@ -173,6 +173,11 @@ class Recommended(JsonFile):
     winner_maps: list[WinnerMap] = Field(
         [], description="Which configuration is the best from which load on, for each curve; empty without curves."
     )
+    second: Recommended | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="Of two objectives (`objective.pareto`): the answer by the second one.",
+    )
     validity: Checks = None
     validity_note: ChecksNote = None
     baseline_validity: BaselineChecks = None

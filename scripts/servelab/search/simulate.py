@@ -24,11 +24,11 @@ from servelab.search.decide import NOT_RUN
 from servelab.search.decision import PastStage
 from servelab.search.project import load_project
 from servelab.search.proof import ProofVerdict
-from servelab.search.proof_plan import ProofStage, judge, promised_percent
+from servelab.search.proof_plan import ProofStage, judge, past_by_second, promised_percent
 from servelab.study.configuration import Configuration, Load
 from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
-from servelab.study.study import PROOF_STAGES, Study
+from servelab.study.study import AFTER_SEARCH, Study
 
 MOST_ATTEMPTS = 3
 """How often a disturbed run is measured."""
@@ -41,6 +41,8 @@ class Measured:
     rounds: Sequence[float] = ()
     """The objective in each round, for the deployment as run."""
     accelerator_s: float = 0.0
+    second: float = math.nan
+    """The second of two objectives (`objective.pareto`), on the study's basis."""
     failed: str | None = None
     """Why it failed: a reason from docs/reference/files.md."""
     constraints_missed: str | None = None
@@ -79,6 +81,8 @@ class StudyResult:
     runs: int
     """Runs measured, those of the proof included; questions of a study (`answers`) are no run, and take no time."""
     accelerator_s: float
+    second: StudyResult | None = None
+    """Of two objectives: the same by the second one."""
 
     @property
     def verdict(self) -> str:
@@ -137,15 +141,22 @@ def simulate_study(study_file: Path, measure: Measure, seed: int = 0, root: Path
 
 def simulate_project(project: Project, measure: Measure, seed: int = 0) -> StudyResult:
     """`simulate_study` for a study that is loaded already."""
-    study, runs = project.study, _Runs(measure, seed)
+    runs = _Runs(measure, seed)
     past = _search(project, runs)
+    found = [_proved(project, runs, past, stages) for stages in project.study.proofs]
+    return replace(found[-1], second=found[0] if len(found) > 1 else None)
+
+
+def _proved(project: Project, runs: _Runs, past: Sequence[PastStage], stages: Sequence[str]) -> StudyResult:
+    """The result of a proof with these stages; of all that was measured, by its objective."""
     before = None
-    for stage in PROOF_STAGES:
-        plan = search.plan(project, stage, past, before)
+    for stage in stages:
+        study, plan = project.study.of_stage(stage), search.plan(project, stage, past, before)
         runs.measure(study, plan)
         table = tables(study, plan, runs.known, runs.jobs)
         before = ProofStage(plan, table)
     baseline, proposed = plan.candidates[0].configuration, plan.candidates[-1].configuration
+    past = past if study is project.study else past_by_second(past)
     promised = promised_percent(study, past, proposed)
     proof = judge(study, table, promised) if len(plan.candidates) > 1 else None
     return StudyResult(
@@ -168,7 +179,7 @@ def run_search(project: Project, measure: Measure, seed: int = 0) -> list[PastSt
 def _search(project: Project, runs: _Runs) -> list[PastStage]:
     past: list[PastStage] = []
     for stage in search.stage_names(project.study):
-        if stage in PROOF_STAGES:
+        if stage in AFTER_SEARCH:
             break
         plan = search.plan(project, stage, past)
         runs.measure(project.study, plan)
@@ -215,7 +226,9 @@ def _row(
     factor, _ = per_basis(basis, count, study.hardware.per_node)
     well = [(run, each) for run, each in zip(runs, found, strict=True) if not each.failed]
     good = [(run, each) for run, each in well if not each.disturbed] or well
-    values = [factor * fmean(each.rounds) for _, each in good]
+    second = [each.second for _, each in good]
+    is_second = study.objective == study.objective.second
+    values = second if is_second else [factor * fmean(each.rounds) for _, each in good]
     disturbed = "other processes took the CPUs" if any(each.disturbed for _, each in good) else None
     return {
         "study": plan.study,
@@ -229,6 +242,7 @@ def _row(
         "starts": len(good),
         "start_labels": [run.start for run, _ in good],
         "start_values": values,
+        "second_values": second,
         "start_delays_percent": [math.nan if each.disturbed else 0.0 for _, each in good],
         "start_jobs": [jobs.get(run.run_id) for run, _ in good],
         "engine": candidate.configuration.engine,

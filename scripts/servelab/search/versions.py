@@ -27,7 +27,7 @@ from servelab.core.run_spec import EngineSpec, RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import PlaceFacts, RunStatus, place_brief, place_digest
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.statistics import Interval, mean_ci95
+from servelab.metrics.statistics import Interval, change_columns, mean_ci95
 from servelab.metrics.tables import schemas
 from servelab.results.parse import Start, columns_of_starts
 from servelab.results.past_runs import configuration_id, past_runs
@@ -258,9 +258,7 @@ def _compared(study: Study, before: _Side, after: _Side, noise: StartNoise) -> R
         "metric": metric,
         "basis": basis,
         "higher_is_better": METRICS.get(metric).higher_is_better,
-        "change_percent": change and change.value,
-        "change_ci95_low_percent": change and change.low,
-        "change_ci95_high_percent": change and change.high,
+        **change_columns(change),
         "verdict": word,
         "why": why,
     }

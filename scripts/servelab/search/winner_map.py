@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 import pandas as pd
 
 from servelab.core.figure_text import metric_label
-from servelab.metrics.statistics import Interval
+from servelab.metrics.statistics import Interval, change_columns
 from servelab.search.decide import unfit
 from servelab.search.decision import rows_of
 from servelab.search.proof import BASELINE, WINNER, proved_change
@@ -32,7 +32,7 @@ def winner_maps(study: SearchedStudy, table: pd.DataFrame) -> list[WinnerMap]:
     """
     if not isinstance(study, Study):
         return []
-    metric, basis = study.objective.metric_and_basis
+    metric, (_, basis) = study.objective.name, study.objective.metric_and_basis
     maps = []
     for curve, points in study.curves.items():
         levels = [level for point in points if (level := _level(study, point, table)) is not None]
@@ -82,9 +82,7 @@ def _level(study: Study, point: str, table: pd.DataFrame) -> MapLevel | None:
             "workload": point,
             "best": [side for side in BOTH if side not in wrong] if wrong else _better(study, change),
             "pairs": len(pairs),
-            "change_percent": change and change.value,
-            "change_ci95_low_percent": change and change.low,
-            "change_ci95_high_percent": change and change.high,
+            **change_columns(change),
             "why": "; ".join(f"{side}: {why}" for side, why in wrong.items()),
             "is_suspect": any(sides[side]["validity"] == "suspect" for side in BOTH),
         }

@@ -26,7 +26,8 @@ from servelab.study.plan import Plan, PlannedCandidate
 from servelab.study.predictions import KERNEL_TIMINGS, Predictions
 from servelab.study.recorded.plan import RecordedPlan
 from servelab.study.recorded.study import RecordedStudy, load_recorded
-from servelab.study.study import Objective, Study, StudyHardware, load_study
+from servelab.study.search_keys import Objective
+from servelab.study.study import Study, StudyHardware, load_study
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,10 @@ def _check_objective(project: Project) -> None:
     if project.study.proof.fills_node and objective.metric_and_basis[1] != "node":
         raise error_at(project, "proof.fills_node", "is for `objective.per: node` and a metric that is a rate")
     better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
-    check_name(project, "objective.metric", objective.metric, better, "metric with a better direction")
+    deciding = {"pareto" if objective.pareto else "metric": objective.metric}
+    deciding |= {"pareto (second)": objective.second.metric} if objective.second else {}
+    for key, metric in deciding.items():
+        check_name(project, f"objective.{key}", metric, better, "metric with a better direction")
     for metric, limits in objective.constraints.items():
         check_name(project, "objective.constraints", metric, better, "metric with a better direction")
         if not limits:
@@ -241,8 +244,8 @@ def _check_objective(project: Project) -> None:
     for where, slos in {"objective.slos": objective.slos, **own}.items():
         for metric in slos:
             check_name(project, where, metric, slo_metrics(), "metric of single requests")
-    for key, metric in [("metric", objective.metric), *(("constraints", each) for each in objective.constraints)]:
-        measured = project.study.workloads if key == "metric" else (objective.on,)
+    for key, metric in [*deciding.items(), *(("constraints", each) for each in objective.constraints)]:
+        measured = (objective.on,) if key == "constraints" else project.study.workloads
         without = next((name for name in measured if not project.study.slos_of(name)), None)
         if METRICS.get(metric).needs_slos and without is not None:
             example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
@@ -263,7 +266,7 @@ def _check_lengths(project: Project) -> None:
     """Refuses to compare answers of different lengths by a figure that depends on their lengths."""
     objective = project.study.objective
     natural = [name for name in project.study.workloads if project.has_natural_stops(name)]
-    compared = {"metric": [objective.metric] if natural else []}
+    compared = {"metric": [each.metric for each in (objective, objective.second) if natural and each]}
     compared["constraints"] = list(objective.constraints) if objective.on in natural else []
     for key, tags in compared.items():
         for tag in tags:

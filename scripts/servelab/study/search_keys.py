@@ -1,13 +1,102 @@
-"""The keys of a study that say how its candidates are searched, asked questions and proved."""
+"""The keys of a study that say what is improved, and how candidates are searched, asked questions and proved."""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from servelab.answers.comparison import Allowed
-from servelab.core.run_spec import ProtocolSpec, Strict
+from servelab.core.run_spec import ProtocolSpec, Statistic, Strict
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import Basis
+
+
+class Objective(Strict):
+    """The figure to improve, and by how much."""
+
+    metric: str = Field("total_tokens_per_s", description="Metric to improve; the metric defines which way is better.")
+    pareto: list[str] = Field(
+        [],
+        exclude_if=lambda value: not value,
+        description="In place of `metric`, two metrics: `[total_tokens_per_s, ttft_ms.p99]`. The first one is then "
+        "`metric`, the second one may name a statistic. What is best in each is proved (docs/search.md#objectives).",
+    )
+    per: Basis = Field(
+        "accelerator",
+        description="`deployment`: as run; `accelerator`: divided by the accelerators used; `node`: times the "
+        "deployments that fit a node.",
+    )
+    on: str = Field(description="Workload that decides; the others are measured for baseline and winner only.")
+    min_success_rate: float = Field(
+        0.99,
+        ge=0,
+        le=1,
+        description="A candidate with a lower success rate does not win over one without. An incumbent with a lower "
+        "one is replaced only by a candidate that is not slower (docs/search.md).",
+    )
+    margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not change the incumbent.")
+    max_loss_percent: float = Field(
+        5.0,
+        ge=0,
+        description="If the winner loses more than this on another workload, the answer says so.",
+    )
+    slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → "
+        "upper limit for a request to count. Another limit reruns nothing unless goodput is the objective.",
+    )
+    constraints: dict[str, dict[Statistic, float]] = Field(
+        {},
+        description="Limits that a winner must meet on the workload that decides: metric → statistic (`mean`, "
+        "`median`, `p90`, `p95`, `p99`, `minimum`, `maximum`) → limit, `{tpot_ms: {mean: 50}, ttft_ms: {p99: 2000}}`. "
+        "An upper limit, or a lower one if higher is better. A percentile must be within its limit with 95 % "
+        "confidence, which takes requests (docs/search.md). Another limit reruns nothing.",
+    )
+
+    @property
+    def sign(self) -> int:
+        """1 if a higher value of the metric is better, -1 if a lower one is."""
+        return 1 if METRICS.get(self.metric).higher_is_better else -1
+
+    @property
+    def metric_and_basis(self) -> tuple[str, Basis]:
+        """The metric and the basis of its values: only rates add up over deployments."""
+        return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"
+
+    @property
+    def measured_metric_and_basis(self) -> tuple[str, Basis]:
+        """The metric that a run reports, with its basis: for a cost, which needs a price, the rate it is made from."""
+        measured_as = METRICS.get(self.metric).measured_as
+        return (measured_as, "accelerator") if measured_as else self.metric_and_basis
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_decides(cls, given: Any) -> Any:
+        """Of two objectives, the first is `metric`."""
+        if not (isinstance(given, dict) and isinstance(two := given.get("pareto"), list) and two):
+            return given
+        found = re.fullmatch(rf"(\w+),(\w+)(\.({'|'.join(get_args(Statistic))}))?", ",".join(map(str, two)))
+        if found is None or found[1] == found[2] or given.get("metric", two[0]) != two[0]:
+            form = "`[total_tokens_per_s, ttft_ms.p99]`; of the first the mean decides"
+            raise ValueError(f"in place of `metric`, `pareto` names two, such as {form}")
+        return given | {"metric": two[0]}
+
+    @property
+    def second(self) -> Objective | None:
+        """The second of two objectives; None if there is one."""
+        return self.model_copy(update={"metric": self.pareto[1].partition(".")[0]}) if self.pareto else None
+
+    @property
+    def name(self) -> str:
+        """The metric, with its statistic if that is no mean."""
+        return next((each for each in self.pareto if each.partition(".")[0] == self.metric), self.metric)
+
+    @property
+    def statistic(self) -> str:
+        """The statistic of a run's observations that is its figure; a mean is that of its rounds."""
+        return self.name.partition(".")[2] or "mean"
 
 
 class SearchKeys(Strict):

@@ -24,14 +24,11 @@ from servelab.core.run_spec import (
     ModelSource,
     ProtocolSpec,
     Quantization,
-    Statistic,
     Strict,
     Variables,
 )
 from servelab.core.yaml_file import read_config
-from servelab.metrics.definitions import METRICS
-from servelab.metrics.objective import Basis
-from servelab.study.search_keys import Answers, Budget, ProofKeys, SearchKeys
+from servelab.study.search_keys import Answers, Budget, Objective, ProofKeys, SearchKeys
 from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"
@@ -45,7 +42,9 @@ COMPARISON = "comparison"
 """The last stage of a recorded study: baseline and winner on every workload, from logs."""
 LAST_STAGES = (CONFIRM, COMPARISON)
 """The last stage of either kind of study."""
-AFTER_SEARCH = (CONFIRM_FIRST, CONFIRM_MORE, *LAST_STAGES)
+SECOND_PROOF = tuple(f"second-{stage}" for stage in PROOF_STAGES)
+"""The same stages for the second of two objectives (`objective.pareto`): a proof of what is best by it."""
+AFTER_SEARCH = (*SECOND_PROOF, CONFIRM_FIRST, CONFIRM_MORE, *LAST_STAGES)
 """Reserved stages that are no part of the search: baseline and winner only."""
 PROPOSED = "proposed"
 """The reserved stage after the search: candidates added while it is open, each tried on its winner."""
@@ -153,59 +152,6 @@ class StudyEngine(Strict):
         description="File that describes its environment: a lock, or the file its runtime needs (docs/engines.md). "
         "Default: `envs/<engine>.lock.txt`; none is needed for a server that already runs.",
     )
-
-
-class Objective(Strict):
-    """The figure to improve, and by how much."""
-
-    metric: str = Field("total_tokens_per_s", description="Metric to improve; the metric defines which way is better.")
-    per: Basis = Field(
-        "accelerator",
-        description="`deployment`: as run; `accelerator`: divided by the accelerators used; `node`: times the "
-        "deployments that fit a node.",
-    )
-    on: str = Field(description="Workload that decides; the others are measured for baseline and winner only.")
-    min_success_rate: float = Field(
-        0.99,
-        ge=0,
-        le=1,
-        description="A candidate with a lower success rate does not win over one without. An incumbent with a lower "
-        "one is replaced only by a candidate that is not slower (docs/search.md).",
-    )
-    margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not change the incumbent.")
-    max_loss_percent: float = Field(
-        5.0,
-        ge=0,
-        description="If the winner loses more than this on another workload, the answer says so.",
-    )
-    slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        {},
-        description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → "
-        "upper limit for a request to count. Another limit reruns nothing unless goodput is the objective.",
-    )
-    constraints: dict[str, dict[Statistic, float]] = Field(
-        {},
-        description="Limits that a winner must meet on the workload that decides: metric → statistic (`mean`, "
-        "`median`, `p90`, `p95`, `p99`, `minimum`, `maximum`) → limit, `{tpot_ms: {mean: 50}, ttft_ms: {p99: 2000}}`. "
-        "An upper limit, or a lower one if higher is better. A percentile must be within its limit with 95 % "
-        "confidence, which takes requests (docs/search.md). Another limit reruns nothing.",
-    )
-
-    @property
-    def sign(self) -> int:
-        """1 if a higher value of the metric is better, -1 if a lower one is."""
-        return 1 if METRICS.get(self.metric).higher_is_better else -1
-
-    @property
-    def metric_and_basis(self) -> tuple[str, Basis]:
-        """The metric and the basis of its values: only rates add up over deployments."""
-        return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"
-
-    @property
-    def measured_metric_and_basis(self) -> tuple[str, Basis]:
-        """The metric that a run reports, with its basis: for a cost, which needs a price, the rate it is made from."""
-        measured_as = METRICS.get(self.metric).measured_as
-        return (measured_as, "accelerator") if measured_as else self.metric_and_basis
 
 
 class Overrides(Strict):
@@ -337,6 +283,21 @@ class Study(Strict):
     def combined(self) -> list[Stage]:
         """The stages that the strategy searches: all but `proposed`."""
         return [stage for stage in self.stages if stage.name != PROPOSED]
+
+    @property
+    def second(self) -> Study | None:
+        """The study by the second of two objectives; None if it has one."""
+        second = self.objective.second
+        return None if second is None else self.model_copy(update={"objective": second})
+
+    def of_stage(self, stage: str) -> Study:
+        """The study by the objective that a stage is about."""
+        return (self.second if stage in SECOND_PROOF else None) or self
+
+    @property
+    def proofs(self) -> list[tuple[str, ...]]:
+        """The stages of each proof, those of the objective that decides last."""
+        return [SECOND_PROOF, PROOF_STAGES] if self.objective.pareto else [PROOF_STAGES]
 
     @property
     def curves(self) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from servelab.archive.contents import made_of
 from servelab.results.parse import TABLES
 from servelab.search.versions import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of
-from servelab.study.study import CONFIRM_FIRST, PROOF_STAGES
+from servelab.study.study import AFTER_SEARCH, CONFIRM_FIRST, PROOF_STAGES, SECOND_PROOF
 from servelab.workflow.needs import timings_file
 from servelab.workflow.studies import Studies
 
@@ -73,10 +73,11 @@ class StudyFiles:
         past = stages.index(stage) if stage in stages[:-1] else len(stages) - 1
         names = {"past_plans": "plan.json", "past_decisions": "decision.json", "past_tables": "table.parquet"}
         files: Files = {option: self._of_stages(search, name)[:past] for option, name in names.items() if past}
-        if self._studies.live[wildcards.study].study.search.prior and stage not in PROOF_STAGES:
+        if self._studies.live[wildcards.study].study.search.prior and stage not in AFTER_SEARCH:
             files["predicted"] = f"results/{search}/predicted.json"
-        if stage in PROOF_STAGES[1:]:
-            files |= _proof_stage(search, PROOF_STAGES[PROOF_STAGES.index(stage) - 1])
+        for proof in (SECOND_PROOF, PROOF_STAGES):
+            if stage in proof[1:]:
+                files |= _proof_stage(search, proof[proof.index(stage) - 1])
         return files
 
     def timings(self, wildcards: Any) -> Files:
@@ -85,9 +86,14 @@ class StudyFiles:
         return {"environment": timings_file(lock)} if lock else {}
 
     def first_pairs(self, wildcards: Any) -> Files:
-        """Plan and table of `confirm-first`; a recorded study has none."""
+        """Plan and table of `confirm-first`, and the second proof of two objectives; a recorded study has none."""
         search = _search(wildcards)
-        return _proof_stage(search, CONFIRM_FIRST) if is_live(search) else {}
+        if not is_live(search):
+            return {}
+        names = {"second_plan": "plan.json", "second_table": "table.parquet", "second_metrics": "metrics.parquet"}
+        has_two = self._studies.searches[search].objective.pareto
+        second = {key: stage_file(search, SECOND_PROOF[-1], name) for key, name in names.items() if has_two}
+        return _proof_stage(search, CONFIRM_FIRST) | second
 
     def of_runs(self, wildcards: Any) -> Files:
         """For the report: tables and answers from a live study's runs, or audit and logs of a recorded one."""

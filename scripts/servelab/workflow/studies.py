@@ -29,7 +29,7 @@ from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts
 from servelab.study.project import LIVE, RECORDED, Project, SearchedStudy
 from servelab.study.recorded.study import RecordedStudy, load_recorded
-from servelab.study.study import CONFIRM, PROOF_STAGES, Study
+from servelab.study.study import AFTER_SEARCH, LAST_STAGES, Study
 
 if TYPE_CHECKING:
     from servelab.archive.restore import SharedRuns
@@ -111,7 +111,7 @@ class Studies:
         A proof is one of them, `confirm`; the stages before it only say how many pairs it needs, or that its winner
         changes answers.
         """
-        return [stage for stage in self.planned_stages(search) if stage == CONFIRM or stage not in PROOF_STAGES]
+        return [stage for stage in self.planned_stages(search) if stage in LAST_STAGES or stage not in AFTER_SEARCH]
 
     def planned_stages(self, search: str) -> list[str]:
         """All stages that have a plan: the same with `confirm-first` and `confirm-more`."""

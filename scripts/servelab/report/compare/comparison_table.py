@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.metrics.statistics import Interval, mean_ci95, ratio_interval
+from servelab.metrics.statistics import Interval, change_columns, mean_ci95, ratio_interval
 from servelab.metrics.tables.schemas import COMPARISON
 from servelab.report.compare.sides import (
     NOT_RECORDED,
@@ -244,9 +244,7 @@ def _figures(pair: RunPair, metric: str, basis: Basis, change: Interval | None) 
         "metric": metric,
         "basis": basis,
         "higher_is_better": METRICS.get(metric).higher_is_better,
-        "change_percent": change and change.value,
-        "change_ci95_low_percent": change and change.low,
-        "change_ci95_high_percent": change and change.high,
+        **change_columns(change),
     }
     for side, run in (("a", pair.a), ("b", pair.b)):
         if run is not None and (values := run.values(metric, basis)):

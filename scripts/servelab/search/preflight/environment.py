@@ -124,12 +124,12 @@ def judge_load(study: Study) -> Finding:
     if protocol.request_rate != "inf" or protocol.arrivals == "replay":
         return Finding(of, "ok", "requests arrive at a rate of their own")
     limited = protocol.max_concurrency is not None
-    metrics = {study.objective.metric: METRICS.get(study.objective.metric)}
-    metrics |= {tag: METRICS.get(tag) for tag in study.objective.constraints}
+    objectives = [each.metric for each in (study.objective, study.objective.second) if each]
+    metrics = {tag: METRICS.get(tag) for tag in (*objectives, *study.objective.constraints)}
     affected = [
         tag
         for tag, metric in metrics.items()
-        if metric.needs_slos or (metric.is_latency and (tag == study.objective.metric or not limited))
+        if metric.needs_slos or (metric.is_latency and (tag in objectives or not limited))
     ]
     if affected:
         return Finding(of, "warning", (_IN_TURN if limited else _AT_ONCE).format(" and ".join(affected)), _ACTION)

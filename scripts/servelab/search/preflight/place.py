@@ -55,7 +55,7 @@ def known_candidates(project: Project, results: Path) -> list[Known]:
     """
     strategy, stages = strategy_of(project.study), project.study.stages
     starts, plans = [baseline(project.study)], []
-    if strategy.plans_all_at_once:
+    if strategy.name == "grid":  # its first stage has every configuration
         plans.append(strategy.plan(project, stage_names(project.study)[0], []))
         stages = [stage for stage in stages if stage.name == PROPOSED]
     for stage in stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import pandas as pd
 
@@ -11,10 +12,10 @@ from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision, Outline, PastStage, Strategy, rows_of
 from servelab.search.planning import plan_stage, proof_size
-from servelab.search.proof_plan import SECONDS_PER_HOUR, ProofStage, plan_proof, spent_s
+from servelab.search.proof_plan import SECONDS_PER_HOUR, ProofStage, past_by_second, plan_proof, spent_s
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project, SearchedPlan, SearchedStudy
-from servelab.study.study import PROOF_STAGES, PROPOSED, Study
+from servelab.study.study import PROOF_STAGES, PROPOSED, SECOND_PROOF, Study
 
 
 def stop(project: Project, plan: Plan, past: Sequence[PastStage]) -> Plan:
@@ -100,7 +101,7 @@ def outlines(study: Study) -> list[Outline]:
 
 def stage_names(study: Study) -> list[str]:
     """The stages of a study in order, the reserved ones of the proof last."""
-    return [*(outline.name for outline in outlines(study)), *PROOF_STAGES]
+    return [*(outline.name for outline in outlines(study)), *chain.from_iterable(study.proofs)]
 
 
 def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofStage | None = None) -> Plan:
@@ -110,6 +111,8 @@ def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofS
     """
     if stage in PROOF_STAGES:
         return plan_proof(project, stage, past, before)
+    if stage in SECOND_PROOF:
+        return plan_proof(project, stage, past_by_second(past), before)
     if stage == PROPOSED:
         planned = plan_stage(project, stage, past[-1].winner)
     else:
@@ -117,11 +120,7 @@ def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofS
     return stop(project, planned, past)
 
 
-def decide(
-    study: SearchedStudy,
-    plan: SearchedPlan,
-    table: pd.DataFrame,
-) -> Decision:
+def decide(study: SearchedStudy, plan: SearchedPlan, table: pd.DataFrame) -> Decision:
     """The decision of a stage, for either kind of study; the arguments are those of `decide.decide_stage`."""
     if not (isinstance(study, Study) and isinstance(plan, Plan)):
         return decide_stage(study, plan, table)

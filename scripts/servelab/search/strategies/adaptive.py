@@ -20,6 +20,7 @@ from servelab.search.failures import probability_of_failure
 from servelab.search.likeness import Floats
 from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
+from servelab.search.proof_plan import by_second
 from servelab.search.strategies import STRATEGIES
 from servelab.study.configuration import Incumbent, Variant, baseline, difference
 from servelab.study.plan import Plan
@@ -64,7 +65,6 @@ class Adaptive:
     """Stages `design`, and `refine-1` … until the visits are used."""
 
     name = "adaptive"
-    plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
         space, first = space_of(study), _design_size(study)
@@ -94,17 +94,22 @@ class Adaptive:
         most = min(measured + _batch(study), visits)
         if last.table is None:
             return _filled(project, stage, title, last.winner, positions, _Design(space), most)
-        knowledge = Knowledge(study, space, last.plan, last.table, project.predictions)
-        chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
-        if measured < _SPREAD and not knowledge.failed_with([]):
-            chooser = _Design(space)
-            title = f"Refinement {len(past)}: what differs most from the runs so far, which are few for a model"
-        elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
-            chooser, title = single, f"Refinement {len(past)}: one change of the baseline"
-        plan = _filled(project, stage, title, last.winner, positions, chooser, most)
-        plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
-        if len(plan.candidates) > len(positions):
-            return plan
+        turns = [(study, last.table), *([(study.second, by_second(last.table))] if study.second else [])]
+        for by, table in turns if len(past) % 2 else turns[::-1]:
+            knowledge = Knowledge(by, space, last.plan, table, project.predictions)
+            chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
+            title = _title(len(past))
+            if measured < _SPREAD and not knowledge.failed_with([]):
+                chooser = _Design(space)
+                title = f"Refinement {len(past)}: what differs most from the runs so far, which are few for a model"
+            elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
+                chooser, title = single, f"Refinement {len(past)}: one change of the baseline"
+            title += f", by {by.objective.name}" if study.second else ""
+            plan = _filled(project, stage, title, last.winner, positions, chooser, most)
+            plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
+            if len(plan.candidates) > len(positions):
+                return plan
+        knowledge = Knowledge(study, space, last.plan, last.table) if study.second else knowledge
         is_done = any(len({run.start for run in each.runs}) > 1 for each in last.plan.candidates)
         most_again = min(_AGAIN, int(_STARTS * len(space)) - measured)
         is_open = knowledge.fit and not is_done

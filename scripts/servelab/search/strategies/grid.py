@@ -62,7 +62,6 @@ class Grid:
     """One stage: the baseline and every other combination."""
 
     name = "grid"
-    plans_all_at_once = True
 
     def outlines(self, study: Study) -> list[Outline]:
         return [Outline(_NAME, _TITLE, [variant.name for variant in product(study)])]

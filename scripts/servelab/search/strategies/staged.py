@@ -26,7 +26,6 @@ class Staged:
     """The stages of the study, and `recheck` if there are several."""
 
     name = "staged"
-    plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
         stages = [

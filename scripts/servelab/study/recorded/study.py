@@ -19,7 +19,8 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import Claim, candidates_of
-from servelab.study.study import COMPARISON, Objective, StudyHardware
+from servelab.study.search_keys import Objective
+from servelab.study.study import COMPARISON, StudyHardware
 from servelab.study.workload_loads import NAME
 
 FILE = "study.yaml"
