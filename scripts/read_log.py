@@ -35,7 +35,8 @@ def main(arguments: argparse.Namespace) -> None:
             for error in found.errors:
                 print(f"error: {error}", file=sys.stderr)
             for note in found.notes:
-                print(f"note: {_line(note)}", file=sys.stderr)
+                shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in note)
+                print(f"note: {shown}", file=sys.stderr)
             broken += len(found.errors)
             for block, place in found.blocks:
                 print(json.dumps(_plain(block, place), ensure_ascii=False, allow_nan=False))
@@ -59,7 +60,3 @@ def _without_secrets(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
     return REDACTED if is_secret(name, value) else without_credentials(value)
-
-
-def _line(text: str) -> str:
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

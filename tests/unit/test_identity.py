@@ -9,6 +9,7 @@ from made_study import demo_study
 
 from servelab.core.identity import lock_sha256, run_id
 from servelab.core.run_spec import RunSpec, ServedSpec
+from servelab.engines.start_rules import with_folders
 from servelab.search.planning import plan_stage
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
@@ -65,6 +66,29 @@ def test_runs_that_share_their_specification_are_named_as_each_alone_would_be(se
         given = {"served": served, "start": "proof-1"}
         assert spec == run_spec(project, configuration, load).model_copy(update=given)
         assert name == run_id(spec) == run_id(RunSpec.model_validate_json(spec.model_dump_json()))
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("--speculative-config", '{"model": "o/draft", "method": "eagle3"}'),
+        ("speculative-draft-model-path", "o/draft"),
+        ("lora_modules", "name=o/draft"),
+        ("lora-modules", '{"name": "o", "path": "o/draft", "base_model_name": "o/model"}'),
+    ],
+)
+def test_a_second_model_is_served_from_its_folder(argument, value):
+    served = with_folders({argument: value, "name": "o/draft"}, {"o/draft": Path("/at/this"), "o/model": Path("/no")})
+    assert served == {argument: value.replace("o/draft", "/at/this"), "name": "o/draft"}
+
+
+def test_a_draft_is_part_of_the_runs_that_name_it(tmp_path, before):
+    study = STUDY | {"model": STUDY["model"] | {"second_models": {"o/draft": "1" * 40}}}
+    assert run_ids(tmp_path, study) == before
+    study["stages"] = [STUDY["stages"][0] | {"candidates": [{"arguments": {"model-draft": "o/draft"}}]}]
+    *same, drafted = run_ids(tmp_path, study)
+    study["model"]["second_models"]["o/draft"] = "2" * 40
+    assert (again := run_ids(tmp_path, study))[:-1] == same and again[-1] != drafted
 
 
 def test_a_new_candidate_adds_one(tmp_path, before):

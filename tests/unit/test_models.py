@@ -208,13 +208,15 @@ def download_from(hub: str, output: Path, **more: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def test_hub_snapshot_without_other_formats(hub: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "left"), [({}, {"pytorch_model.bin"}), ({"whole": True}, {"tokenizer.json"})])
+def test_hub_snapshot_without_other_formats_unless_it_is_a_draft(hub, tmp_path, monkeypatch, more, left):
     output = tmp_path / "model" / "model.json"
-    done = download_from(hub, output)
+    monkeypatch.delitem(HUB_FILES, "tokenizer.json" if more else "", raising=False)
+    done = download_from(hub, output, **more)
     assert done.returncode == 0, done.stderr
     stored, path, _ = load_model(output)
     assert (stored.format, stored.path) == ("safetensors", "snapshot")
-    assert {file.name for file in path.iterdir() if file.is_file()} == set(HUB_FILES) - {"pytorch_model.bin"}
+    assert {file.name for file in path.iterdir() if file.is_file()} == set(HUB_FILES) - left
 
 
 def test_a_file_of_a_dataset_on_the_hub(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def folder(tmp_path, monkeypatch):
     """A folder for files and results, on a machine without accelerators."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     return tmp_path
 
 
@@ -129,6 +130,11 @@ def yarn(flag: str, value: Any) -> Change:
     return candidate(arguments={flag: value}, options={"context_length": 131072})
 
 
+def pinned_adapter(content: Content, folder: Path) -> None:
+    content["model"]["second_models"] = {"me/sql-lora": "0" * 40}
+    candidate(arguments={"enable-lora": None, "lora-modules": "sql=me/sql-lora"})(content, folder)
+
+
 LONG = ("ok", "context length 131,072 (set)")
 
 
@@ -218,6 +224,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (nothing, "ok", "is there, 61.0 GiB of weights"),
         (model_path("/no/such/folder"), "error", "/no/such/folder: No such file"),
         (without("tokenizer.json"), "error", "without `tokenizer.json`"),
+        (pinned_adapter, "unknown", "me/sql-lora at 000000000000: no answer from"),
     ],
     "options": [
         (nothing, "ok", "flags, all known to vllm 0.11.0"),
@@ -244,10 +251,11 @@ CASES["settings"] = [
     (
         candidate(arguments={"speculative-config": '{"method": "eagle3", "model": "AngelSlim/Qwen3-32B_eagle3"}'}),
         "error",
-        "names AngelSlim/Qwen3-32B_eagle3 of the hub: only the study's own model is fetched",
+        "names AngelSlim/Qwen3-32B_eagle3 of the hub, which is not fetched",
     ),
     (candidate(arguments={"speculative-config": '{"method": "ngram", "model": "/models/draft"}'}), "ok", "starts"),
     (candidate(arguments={"enable-lora": None, "lora-modules": "sql=me/sql-lora"}), "error", "names me/sql-lora of"),
+    (pinned_adapter, "ok", "starts"),
     (awq_on_fp8, "error", "quantization `awq` of weights that are stored as `fp8`"),
     (fp8_cache_on_ampere, "error", "needs compute capability 9.0, NVIDIA A100 80GB has 8.0"),
     (fp8_blocks, "error", "moe_intermediate_size 1536 / tensor_parallel_size 8 = 192, in blocks of 128"),
@@ -275,14 +283,28 @@ def test_check(check, built, content, folder, name, change, verdict, text):
     assert "enable-reasoning" not in text or "--reasoning-parser" in worst.action
 
 
-def test_past_starts_correct_the_estimates_of_the_next(check, built, load, folder):
+POOL = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 9, "
+"""As SGLang 0.5.23 prints it for each rank, and for a draft."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "lines", "work"),
+    [
+        ("vllm", "Available KV cache memory: 1.71 GiB\n", "39.1"),
+        ("sglang", f"{POOL}K size: 0.80 GB, V size: 0.81 GB\n{POOL}K size: 0.01 GB, V size: 0.01 GB", "33.4"),
+        ("sglang", f"SWA {POOL}KV size: 0.90 GB\nSWAKVPool mem usage: 1.61 GB, swa size: 9", "33.4"),
+    ],
+)
+def test_past_starts_correct_the_estimates_of_the_next(check, built, content, load, folder, engine, lines, work):
+    content["engines"]["sglang"] = {"version": "0.5.23", "lock": "envs/sglang-0.5.23.lock.txt"}
+    content["baseline"]["engine"] = engine
     run = folder / "results/runs" / ("0" * 20)
     run.mkdir(parents=True)
     (run / "spec.json").write_text(known_candidates(load(), folder)[0].planned.runs[0].spec.model_dump_json())
     (run / "status.json").write_text("{}")
-    (run / "server.log").write_text("INFO [gpu_worker.py:298] Available KV cache memory: 1.71 GiB\n")
+    (run / "server.log").write_text(lines)
     saw = [row.saw for row in check() if row.check == "memory"]
-    assert len(saw) == 2 and all("as past starts measured 39.1 GiB to work" in each for each in saw)
+    assert len(saw) == 2 and all(f"as past starts measured {work} GiB to work" in each for each in saw)
     assert all("about 6 of " in each for each in saw)
 
 

@@ -240,13 +240,14 @@ def test_settings_that_do_nothing_are_named(capsys):
 
 
 def test_values_in_other_notations_are_effective(capsys):
-    drafts = '{"method": "mtp", "num_speculative_tokens": 2}'
+    drafts = '{"method": "eagle3", "model": "o/draft", "num_speculative_tokens": 2}'
     typed = ("vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "32k", "--max-num-batched-tokens=8K")
-    now = asked(capsys, *H100, "--", *typed, "--speculative-config", drafts)["effective_baseline"]
+    said = asked(capsys, *H100, "--", *typed, "--speculative-config", drafts)
+    now, seconds = said["effective_baseline"], said["study"]["model"]["second_models"]
     own = asked(capsys, *H100, "--", "vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "-1")["effective_baseline"]
     assert (now["context_length"], now["max_num_batched_tokens"]) == (32_000, 8192)
     assert (own["context_length"], own["max_num_batched_tokens"]) == ("auto", 8192)
-    assert (now["speculative_decoding"], now["speculative_tokens"]) == ("mtp", 2)
+    assert (now["speculative_decoding"], now["speculative_tokens"], "o/draft" in seconds) == ("eagle3", 2, True)
 
 
 def test_two_commands_with_one_effective_configuration_are_one(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,19 +17,20 @@ from servelab.assets.pinned_file import StoredModel
 from servelab.assets.sources import MODEL_SOURCES
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
-from servelab.core.run_spec import ModelFormat, ModelSource
+from servelab.core.run_spec import HubSource, ModelFormat, ModelSource
 
 
 def fetch_model(source: ModelSource, folder: Path) -> Path:
     """Fetches a model into a folder, writes `model.json` last, and returns its path.
 
-    A GGUF file gets a tokenizer.json built from its metadata; a Hugging Face folder must have its own. Else
-    `ServelabError`.
+    A GGUF file gets a tokenizer.json built from its metadata; a Hugging Face folder must have its own, unless it is a
+    draft or an adapter. Else `ServelabError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = MODEL_SOURCES.get(source.kind)(source, folder)
     if path.is_dir():
-        kind, tokenizer = _check_safetensors(path)
+        is_second = isinstance(source, HubSource) and source.whole
+        kind, tokenizer = _check_safetensors(path, () if is_second else FOLDER_FILES)
     else:
         kind, tokenizer = "gguf", folder / "tokenizer.json"
         write_text(tokenizer, gguf.build_tokenizer(gguf.Metadata(path)).to_str())
@@ -39,9 +41,9 @@ FOLDER_FILES = ("config.json", "tokenizer.json", "*.safetensors")
 """Patterns of the files that an engine needs in a Hugging Face folder."""
 
 
-def _check_safetensors(folder: Path) -> tuple[ModelFormat, Path]:
+def _check_safetensors(folder: Path, needed: Sequence[str]) -> tuple[ModelFormat, Path]:
     """Format and tokenizer of a Hugging Face folder; `ServelabError` if a file is missing."""
-    for pattern in FOLDER_FILES:
+    for pattern in needed:
         if not any(folder.glob(pattern)):
             raise ServelabError(f"{folder}: no `{pattern}`: not a Hugging Face model folder with safetensors")
     return "safetensors", folder / "tokenizer.json"

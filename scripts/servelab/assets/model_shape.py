@@ -69,7 +69,7 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
     kinds = _kinds(text, layers)
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     window = text.get("attention_chunk_size") if _CHUNKED in kinds else window
-    in_window = kinds.count(_WINDOW) + kinds.count(_CHUNKED)
+    in_window, expert = kinds.count(_WINDOW) + kinds.count(_CHUNKED), text.get("moe_intermediate_size") or 0
     return ModelShape(
         layers=layers,
         attention_heads=heads,
@@ -83,7 +83,9 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
         is_latent=bool(rank),
         index_bytes=text["index_head_dim"] * 33 / 32 if text.get("index_topk") else 0.0,  # FP8 and a scale for 128
         hidden=text.get("hidden_size", 0),
-        widest=_widest(text),
+        widest=max(
+            0 if expert else text.get("intermediate_size") or 0, expert * (text.get("num_experts_per_tok") or 1)
+        ),
         vocabulary=text.get("vocab_size", 0),
         expert_share=_expert_share(text, layers),
         experts_per_token=text.get("num_experts_per_tok") or 0,
@@ -138,11 +140,6 @@ def _state_bytes(text: Mapping[str, Any]) -> float:
     )
     short = (2 * keys + values) * (text.get("linear_conv_kernel_dim", 4) - 1) * 2
     return float(values * text.get("linear_key_head_dim", 0) * width + short)
-
-
-def _widest(text: Mapping[str, Any]) -> int:
-    dense, expert = text.get("intermediate_size") or 0, text.get("moe_intermediate_size") or 0
-    return max(dense if not expert else 0, expert * (text.get("num_experts_per_tok") or 1))
 
 
 def experts_of(text: Mapping[str, Any]) -> int:

@@ -118,8 +118,4 @@ def run_rule(rules: Mapping[str, Any], *, without_pandas: bool = False) -> None:
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> Named:
-    return Named({name: _path(found) for name, found in files.items()})
-
-
-def _path(found: str | list[str]) -> Path | list[Path]:
-    return Path(found) if isinstance(found, str) else [Path(each) for each in found]
+    return Named({name: Path(at) if isinstance(at, str) else [*map(Path, at)] for name, at in files.items()})

@@ -47,6 +47,11 @@ class HubSource(Strict):
         description="A GGUF file of the repository; of a model in parts (`-00001-of-00003.gguf`) the first, the others "
         "are fetched too. Missing: the repository's safetensors.",
     )
+    whole: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="Whether every file is fetched and none has to be there: a draft or an adapter.",
+    )
 
     @field_validator("file")
     @classmethod
@@ -99,6 +104,11 @@ class ModelSpec(Strict):
     format: ModelFormat
     quantization: Quantization | None = Field(None, description="Number format its weights were converted to, if any.")
     conversion: str | None = Field(None, description="Converter and its version, if the source is not served as it is.")
+    second_models: dict[str, HubSource] = Field(
+        {},
+        exclude_if=lambda value: not value,
+        description="Drafts and adapters that arguments name, by repository; missing if there are none.",
+    )
 
 
 class HardwareSpec(Strict):

@@ -114,23 +114,37 @@ def own_positions(arguments: Mapping[str, ArgumentValue], variables: Mapping[str
 
 _SECOND_MODELS = re.compile(
     r"(speculative-config|extra-llm-api-options\.speculative-config)(\..*model.*)?|(spec-)?draft-model|model-draft"
-    r"|speculative-draft-model(-path)?|lora-(modules|paths?)|hf-repo-draft"
+    r"|speculative-draft-model(-path)?|lora-(modules|paths?)"
 )
 """Arguments that name a draft or a LoRA adapter; `_` counts as `-`."""
 _HUB_ID = re.compile(r"(?:[\w.-]+=)?([A-Za-z0-9][\w.-]*/[\w.-]+)")
+_NAMES = re.compile(r"(?!base).*(model|path).*")
+"""Keys of a JSON value that name a second model; `base_model_name` of an adapter is the model itself."""
 
 
-def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str]]:
-    """(argument, model) for each second model that is named by its repository on the hub."""
+def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str, str | None]]:
+    """(argument, model, revision if given) for each second model that is named by its repository on the hub."""
     for name, value in arguments.items():
         if not _SECOND_MODELS.fullmatch(name.lstrip("-").replace("_", "-")):
             continue
-        named: list[object] = [value]
+        named = [str(value)]
+        given: object = argument(arguments, "speculative-draft-model-revision")
         with suppress(ValueError):
-            named = [each for _, key, each in leaves(json.loads(str(value))) if "model" in key]
+            found = [(key, each) for _, key, each in leaves(json.loads(str(value)))]
+            named, given = [str(each) for key, each in found if _NAMES.fullmatch(key)], dict(found).get("revision")
         for each in named:
-            if (found := _HUB_ID.fullmatch(str(each))) and not Path(str(each)).exists():
-                yield name, found[1]
+            if repository := _HUB_ID.fullmatch(each):
+                yield name, repository[1], str(given) if given else None
+
+
+def with_folders(arguments: Mapping[str, ArgumentValue], folders: Mapping[str, Path]) -> dict[str, ArgumentValue]:
+    """Arguments with a folder in place of each second model's repository."""
+    found = dict(arguments)
+    for name, repository, _ in hub_models(arguments):
+        if repository in folders:
+            whole = rf"(?<![\w./-]){re.escape(repository)}(?![\w./-])"
+            found[name] = re.sub(whole, str(folders[repository]), str(found[name]))
+    return found
 
 
 def _overridden(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, Any]]:

@@ -72,8 +72,16 @@ class RunInputs:
         """The model's folder or file."""
         return (self.model_json.parent / self.model.path).absolute()
 
+    @property
+    def second_models(self) -> dict[str, Path]:
+        """`model.json` of each draft and adapter by repository; all models of a workflow are in one folder."""
+        seconds = {
+            name: content_id(each.model_dump(mode="json")) for name, each in self.spec.model.second_models.items()
+        }
+        return {name: self.model_json.parents[1] / folder / "model.json" for name, folder in seconds.items()}
+
     def serve(self, folder: Path) -> Serve:
-        """The server to start; `folder` is for its own files."""
+        """The server as planned: drafts and adapters by repository; `folder` is for its own files."""
         return Serve(
             python=self.environment.python,
             model_path=self.model_path,
@@ -103,7 +111,7 @@ class RunInputs:
                 raise ConfigError(
                     f"{what}: here is {found}, the run needs {wanted}; change the study's version or lock"
                 )
-        for path in (self.model_json, self.requests):
+        for path in (self.model_json, self.requests, *self.second_models.values()):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")
         if self.engine.already_runs:

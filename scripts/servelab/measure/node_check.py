@@ -142,7 +142,9 @@ def cuda_of(packages: Mapping[str, str]) -> tuple[int, int] | None:
 
 def full_folders(variables: Mapping[str, str]) -> Iterator[str]:
     """Lines on folders for caches and temporary files that are full or cannot be written."""
-    for folder in dict.fromkeys(_existing(Path(variables[name])) for name in _CACHES if variables.get(name)):
+    named = [Path(variables[name]).absolute() for name in _CACHES if variables.get(name)]
+    nearest = [next(each for each in (folder, *folder.parents) if each.exists()) for folder in named]
+    for folder in dict.fromkeys(nearest):
         if not os.access(folder, os.W_OK):
             yield f"{folder} cannot be written: permission denied"
         elif (free := shutil.disk_usage(folder).free) < _LEAST_FREE:
@@ -170,11 +172,6 @@ def proxy_of_loopback(variables: Mapping[str, str]) -> Iterator[str]:
     without = given.get("no_proxy", "")
     if given.get("http_proxy") and without != "*" and "127.0.0.1" not in without:
         yield "http_proxy is set, and no_proxy lacks 127.0.0.1"
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
 
 
 def _gpus(devices: Iterable[Device]) -> list[tuple[Device, dict[str, str]]]:

@@ -14,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from servelab.assets.model_files import load_model
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id
 from servelab.core.processes import Supervised, last_text, log_line, wait_any
 from servelab.core.run_spec import RunSpec
 from servelab.engines.balancers import BALANCERS, ROUND_ROBIN
 from servelab.engines.runtimes import RUNTIMES, Needs
+from servelab.engines.start_rules import with_folders
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
 from servelab.measure.clients import CLIENTS
@@ -141,11 +143,12 @@ class Session:
         """A server on leased devices; `folder` is for its own files."""
         runtime = RUNTIMES.get(inputs.environment.runtime)
         folder.mkdir(exist_ok=True)
+        serve, seconds = inputs.serve(folder), {name: load_model(at)[1] for name, at in inputs.second_models.items()}
         enter = partial(
             runtime.enter,
             inputs.environment,
             needs=Needs(
-                reads=[inputs.model_json.parent.absolute(), inputs.model_path.resolve()],
+                reads=[inputs.model_json.parent.absolute(), inputs.model_path.resolve(), *seconds.values()],
                 writes=[folder.absolute()],
                 device=DEVICES.get(inputs.spec.hardware.device),
                 devices=leased.devices,
@@ -154,7 +157,7 @@ class Session:
         per_node = inputs.spec.hardware.per_node
         return Server(
             self._engine,
-            inputs.serve(folder),
+            replace(serve, arguments=with_folders(serve.arguments, seconds)),
             variables={**inputs.spec.environment_variables, **leased.environment},
             log=log,
             startup_timeout_s=startup_timeout_s,

@@ -136,7 +136,8 @@ def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFram
     either side has no value of, or 0 of the baseline's, one that the clients of the two define differently, and where
     answers end by themselves one that depends on their lengths.
     """
-    starts, definitions = Starts(rounds), _definitions(metrics)
+    starts, other = Starts(rounds), metrics[metrics["definition"].notna()]
+    definitions = dict(zip(zip(other["run_id"], other["metric"], strict=True), other["definition"], strict=True))
     is_recorded = COMPARISON in set(table["stage"])
     rows: list[dict[str, Any]] = []
     for row, baseline in _with_baselines(table):
@@ -185,12 +186,6 @@ def _compared(starts: Starts, row: Row, baseline: Row, metric: str, is_recorded:
         apart = fmean(pair.apart for pair in pairs) if pairs else 0.0
         return _Compared(*sides, PROOF, [order_of(pair.label) for pair in pairs], apart)
     return _Compared(starts.of_starts(baseline, metric), starts.of_starts(row, metric), SEARCH)
-
-
-def _definitions(metrics: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """How a run's client defines a metric otherwise, for those that it does."""
-    other = metrics[metrics["definition"].notna()]
-    return dict(zip(zip(other["run_id"], other["metric"], strict=True), other["definition"], strict=True))
 
 
 def _change(baseline: Sequence[float], values: Sequence[float], found: _Compared) -> Interval:

@@ -47,42 +47,13 @@ class ExpectedTime:
         return self.start_s + self.load_s + _STOP_S
 
 
-@dataclass(frozen=True)
-class PlannedLoad:
-    """A server and its load, as far as their times depend on them."""
-
-    engine: str
-    model: str
-    is_gguf: bool
-    size_bytes: float
-    """Of the weights as served."""
-    hardware: HardwareSpec
-    options: Mapping[str, Any]
-    max_concurrency: int | None
-    parameters: Mapping[str, Any]
-    """Of the workload."""
-
-
 def expected_time(visit: Sequence[RunSpec]) -> ExpectedTime | None:
     """The time of a server start that serves these runs; None if the size of the model is not known."""
     size = weights_bytes(visit[0].model)
     if size is None:
         return None
-    start = min(start_s(_planned(visit[0], size)), visit[0].protocol.startup_timeout_s)
+    start = min(start_s(visit[0], size), visit[0].protocol.startup_timeout_s)
     return ExpectedTime(start, sum(_run_s(spec, size) for spec in visit))
-
-
-def _planned(spec: RunSpec, size: float) -> PlannedLoad:
-    return PlannedLoad(
-        engine=spec.engine.name,
-        model=spec.model.id,
-        is_gguf=spec.model.format == "gguf",
-        size_bytes=size,
-        hardware=spec.hardware,
-        options=spec.options,
-        max_concurrency=spec.protocol.max_concurrency,
-        parameters=spec.workload.parameters,
-    )
 
 
 def weights_bytes(model: ModelSpec) -> float | None:
@@ -98,17 +69,17 @@ def weights_bytes(model: ModelSpec) -> float | None:
     return size and size * widened
 
 
-def start_s(load: PlannedLoad) -> float:
-    """Seconds of a server's start, whatever its limit."""
-    is_eager = load.options.get("enforce_eager") or load.engine == "llama.cpp"
-    fixed = _START_S.get(load.engine, 40.0) + (0.0 if is_eager else _COMPILE_S)
-    return fixed + load.size_bytes / _DISK_BYTES_PER_S
+def start_s(spec: RunSpec, size: float) -> float:
+    """Seconds of a server's start with so many bytes of weights, whatever its limit."""
+    is_eager = spec.options.get("enforce_eager") or spec.engine.name == "llama.cpp"
+    fixed = _START_S.get(spec.engine.name, 40.0) + (0.0 if is_eager else _COMPILE_S)
+    return fixed + size / _DISK_BYTES_PER_S
 
 
 def _run_s(spec: RunSpec, size: float) -> float:
     """Seconds of all rounds of a run, with their warm-up."""
     protocol, parameters = spec.protocol, spec.workload.parameters
-    one_s, all_s = served_s(_planned(spec, size))
+    one_s, all_s = served_s(spec, size)
     if protocol.request_rate != "inf":
         all_s = max(all_s, parameters.get("num_requests", 0) / protocol.request_rate)
     round_s = min(protocol.duration_s or all_s, protocol.round_timeout_s)
@@ -116,18 +87,18 @@ def _run_s(spec: RunSpec, size: float) -> float:
     return rounds * (round_s + (one_s if protocol.warmup_requests else 0.0))
 
 
-def served_s(load: PlannedLoad) -> tuple[float, float]:
-    """Seconds of one request alone, and of a round."""
-    operations, bandwidth = _rates(load.hardware)
-    prompt, answer = mean_lengths(load.parameters)
-    count = float(load.parameters.get("num_requests", 1))
-    limit = load.options.get("max_num_seqs")
-    in_flight = min(count, load.max_concurrency or 256, limit if isinstance(limit, int) else 256)
-    bits = 5 if load.is_gguf else 16  # GGUF files have 4 to 6
-    work = 2 * (known_parameters(load.model) or 8 * load.size_bytes / bits) * active_share(load.model)
+def served_s(spec: RunSpec, size: float) -> tuple[float, float]:
+    """Seconds of one request alone, and of a round, with so many bytes of weights."""
+    operations, bandwidth = _rates(spec.hardware)
+    prompt, answer = mean_lengths(spec.workload.parameters)
+    count = float(spec.workload.parameters.get("num_requests", 1))
+    limit = spec.options.get("max_num_seqs")
+    in_flight = min(count, spec.protocol.max_concurrency or 256, limit if isinstance(limit, int) else 256)
+    bits = 5 if spec.model.format == "gguf" else 16  # GGUF files have 4 to 6
+    work = 2 * (known_parameters(spec.model.id) or 8 * size / bits) * active_share(spec.model.id)
 
     def step_s(sequences: float) -> float:
-        return load.size_bytes / bandwidth + sequences * work / operations + _STEP_S
+        return size / bandwidth + sequences * work / operations + _STEP_S
 
     prefill_s = prompt * work / operations
     return prefill_s + answer * step_s(1), count * (prefill_s + answer * step_s(in_flight) / in_flight)

@@ -103,6 +103,7 @@ def candidates_table(study: SearchedStudy, stages: Sequence[CandidatesStage]) ->
     rows: list[Row] = []
     for stage in stages:
         candidates: Sequence[PlannedCandidate | RecordedPlanCandidate] = stage.plan.candidates
+        verdicts = {each.candidate: each for each in (stage.decision.candidates if stage.decision else [])}
         for position, candidate in enumerate(candidates):
             runs: list[Row] = stage.table[stage.table["position"] == position].to_dict("records")  # type: ignore[assignment]
             run_ids = [str(run_id) for run in runs if pd.notna(run["run_id"]) for run_id in run["run_ids"]]
@@ -115,7 +116,7 @@ def candidates_table(study: SearchedStudy, stages: Sequence[CandidatesStage]) ->
                     "run_ids": run_ids,
                     "shared_with": list(dict.fromkeys(shared)),
                 }
-                | _outcome_columns(study, runs, _verdict_of(stage, candidate.candidate))
+                | _outcome_columns(study, runs, verdicts.get(candidate.candidate))
                 | _sums([run for run in runs if pd.notna(run["run_id"])], counted, study.objective.on)
             )
         rows += _not_run(study, stage)
@@ -130,11 +131,6 @@ def _names(stage: CandidatesStage, position: int, candidate: str) -> Row:
         "position": position,
         "candidate": candidate,
     }
-
-
-def _verdict_of(stage: CandidatesStage, candidate: str) -> Verdict | None:
-    entries = stage.decision.candidates if stage.decision else []
-    return next((entry for entry in entries if entry.candidate == candidate), None)
 
 
 def _outcome_columns(study: SearchedStudy, runs: Sequence[Row], verdict: Verdict | None) -> Row:

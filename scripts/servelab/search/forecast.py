@@ -150,13 +150,15 @@ def forecast(
     stages: list[tuple[Step, list[Visit]]] = []
     for step in follow(project, results) if steps is None else steps:
         left = {run_id for run_id in step.plan.run_ids() if not is_complete(run_id)}
-        stages.append((step, _new_visits(step.plan, left - planned)))
+        new = left - planned
+        visits = [[run.spec for run in visit if run.run_id in new] for job in step.plan.jobs() for visit in job]
+        stages.append((step, [visit for visit in visits if visit]))
         planned |= left
         if step.is_known:
             measured |= set(step.plan.run_ids()) - left
             next_stage = next_stage or (_described(step.plan, left) if left else [])
     past = PastTimes(results / "runs")
-    visits = [visit for _, of_stage in stages for visit in of_stage]
+    all_visits = [visit for _, of_stage in stages for visit in of_stage]
     found = [
         StageLeft(
             title=step.plan.title,
@@ -171,14 +173,14 @@ def forecast(
     return Forecast(
         study=project.study.study,
         measured=len(measured),
-        about=sum(map(len, visits)),
-        about_starts=len(visits),
+        about=sum(map(len, all_visits)),
+        about_starts=len(all_visits),
         about_s=about_s,
-        is_past=all(past.of_visit(visit) for visit in visits),
+        is_past=all(past.of_visit(visit) for visit in all_visits),
         known=sum(len(visit) for step, of_stage in stages if step.is_known for visit in of_stage),
         stages=found,
-        power=_power(project.study, results, past, stages[-1][0].plan, spent_s, about_s) if visits else "",
-        split=_split(project, visits, past),
+        power=_power(project.study, results, past, stages[-1][0].plan, spent_s, about_s) if all_visits else "",
+        split=_split(project, all_visits, past),
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
         predicted=_predicted(project, results),
@@ -195,12 +197,6 @@ def _predicted(project: Project, results: Path) -> Predictions | None:
     keys = sorted(found.figures.keys() & names, key=lambda key: (-study.objective.sign * found.values[key], names[key]))
     own = {name: {names[key]: getattr(found, name)[key] for key in keys} for name in ("values", "figures")}
     return found.model_copy(update={**own, "refused": [f"  not used: {each}" for each in found.refused]})
-
-
-def _new_visits(plan: Plan, left: Set[str]) -> list[Visit]:
-    """The visits of a plan with runs left, with these runs."""
-    visits = ([run.spec for run in visit if run.run_id in left] for job in plan.jobs() for visit in job)
-    return [visit for visit in visits if visit]
 
 
 def _cost(past: PastTimes, visit: Visit) -> VisitTime | None:

@@ -195,11 +195,11 @@ class Recommended(JsonFile):
         else:
             graded = f": {self.answers.right} of {self.answers.graded} questions right" if self.answers.graded else ""
             first = f"Answers: the baseline's own{graded}."
-        lost = [
-            f"Not recommended{_though(each.change_percent)}: {each.candidate} changes answers: {each.why}."
-            for each in self.changed_answers
-        ]
-        return [first, *lost]
+        lines = [first]
+        for each in self.changed_answers:
+            though = "" if each.change_percent is None else f", though {each.change_percent:+.1f} % in the search"
+            lines.append(f"Not recommended{though}: {each.candidate} changes answers: {each.why}.")
+        return lines
 
     def improvement(self, workload: str) -> Improvement | None:
         """The improvement on a workload."""
@@ -209,10 +209,6 @@ class Recommended(JsonFile):
 def recommended_of(candidates: Sequence[Candidate], changed: bool) -> Candidate:
     """The recommended candidate of the last stage: the proposal, listed last, if `changed`; else the baseline."""
     return candidates[-1 if changed else 0]
-
-
-def _though(change_percent: float | None) -> str:
-    return "" if change_percent is None else f", though {change_percent:+.1f} % in the search"
 
 
 def measurement_note(study: SearchedStudy, last: SearchedPlan, changed: bool, rows: Sequence[Row]) -> str | None:

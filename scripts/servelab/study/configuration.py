@@ -22,8 +22,6 @@ class Load(Strict):
     """The load of a run: a workload of the study."""
 
     workload: str
-    divisor: int = 1
-    """Always 1, the whole workload; for callers of `servelab.search.simulate` that divide by it."""
 
 
 class Configuration(JsonPart):

@@ -25,11 +25,6 @@ RESOURCES = (
 """Names of Snakemake's resources that a run may request."""
 
 
-def _given(**request: str | int | None) -> dict[str, str | int]:
-    """The request, without the parts that the cluster decides."""
-    return {key: value for key, value in request.items() if value is not None}
-
-
 class Placement(Strict):
     """Where runs on one kind of accelerator are submitted, and what they request."""
 
@@ -62,20 +57,21 @@ class Placement(Strict):
         """
         longest = runtime_min if self.most_runtime_min is None else min(runtime_min, self.most_runtime_min)
         several = hardware.nodes > 1
-        return _given(
-            slurm_partition=self.partition,
-            gres=f"{self.gres}:{hardware.per_node}" if self.gres else None,
-            constraint=self.constraint,
-            slurm_account=self.account,
-            qos=self.qos,
-            cpus_per_task=self.cpus * hardware.per_node,
-            mem_mb=round(self.memory_gb * 1000 * hardware.per_node) if self.memory_gb else None,
-            runtime=longest,
-            nodes=hardware.nodes if several else None,
+        request = {
+            "slurm_partition": self.partition,
+            "gres": f"{self.gres}:{hardware.per_node}" if self.gres else None,
+            "constraint": self.constraint,
+            "slurm_account": self.account,
+            "qos": self.qos,
+            "cpus_per_task": self.cpus * hardware.per_node,
+            "mem_mb": round(self.memory_gb * 1000 * hardware.per_node) if self.memory_gb else None,
+            "runtime": longest,
+            "nodes": hardware.nodes if several else None,
             # the executor gives GPU jobs no number of tasks, and takes one for that of each GPU
-            tasks=hardware.nodes if several and "gpu" not in (self.gres or "") else None,
-            slurm_extra=self.extra or None,
-        )
+            "tasks": hardware.nodes if several and "gpu" not in (self.gres or "") else None,
+            "slurm_extra": self.extra or None,
+        }
+        return {key: value for key, value in request.items() if value is not None}  # the cluster decides the others
 
 
 class Site(Strict):

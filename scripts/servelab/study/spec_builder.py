@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from servelab.core.identity import canonical_json, run_id
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec
 from servelab.engines.server_to_start import Setting
+from servelab.engines.start_rules import hub_models
 from servelab.measure.clients import CLIENTS, client_of
 from servelab.metrics.definitions import METRICS
 from servelab.study.configuration import Configuration, Load, apply, baseline
@@ -26,7 +27,10 @@ def named_spec(
     key, shared = (*used, load.workload if load else None), project.shared_specs
     if key not in shared:
         shared[key] = run_spec(project, configuration, load) if load else answers_spec(project, configuration)
+    named = {second for _, second, _ in hub_models(configuration.arguments)}
+    seconds = {name: source for name, source in project.study.model.second_sources.items() if name in named}
     settings = {
+        "model": shared[key].model.model_copy(update={"second_models": seconds}),
         "options": configuration.options,
         "arguments": configuration.arguments,
         "environment_variables": configuration.environment_variables,

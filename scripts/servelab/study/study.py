@@ -83,6 +83,16 @@ class Model(ModelVariant):
     variants: dict[str, ModelVariant] = Field(
         {}, description="Other sets of weights, for example quantised ones, by the name that candidates use."
     )
+    second_models: dict[str, Commit] = Field(
+        {},
+        description="Repository on the hub of a draft or LoRA adapter that arguments name → commit hash. It is "
+        "fetched, and the server gets its folder.",
+    )
+
+    @property
+    def second_sources(self) -> dict[str, HubSource]:
+        """Where each second model comes from, by its repository."""
+        return {name: HubSource(id=name, revision=at, whole=True) for name, at in self.second_models.items()}
 
     def variant(self, name: str) -> ModelVariant:
         """The set of weights with this name; `base` is the model itself."""

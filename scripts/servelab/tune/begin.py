@@ -18,13 +18,24 @@ from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import HardwareSpec, ModelSource, ProtocolSpec
+from servelab.core.run_spec import (
+    ClientSpec,
+    EngineSpec,
+    HardwareSpec,
+    ModelSource,
+    ModelSpec,
+    PathSource,
+    ProtocolSpec,
+    RunSpec,
+    WorkloadSpec,
+)
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
 from servelab.engines.options import rendered
+from servelab.engines.start_rules import hub_models
 from servelab.metrics.definitions import METRICS
-from servelab.results.expected_times import PlannedLoad, served_s, start_s
+from servelab.results.expected_times import served_s, start_s
 from servelab.study.predictions import KERNEL_TIMINGS
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
@@ -131,7 +142,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     if unknown := [each for each in names if each not in entries]:
         raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
     revision = asked.revision or command.revision
-    model_keys = (ask_model or (lambda name, at: {"id": name, "revision": at}))(command.model, revision)
+    ask = ask_model or (lambda name, at: {"id": name, "revision": at})
+    model_keys = ask(command.model, revision)
     example = closest_study(root, device, [command.engine])
     workload, shape, added = _workload(asked, root, example.objective.on)
     users = asked.users or example.protocol.max_concurrency or _USERS
@@ -158,7 +170,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         now, why_changed = started(now)
         command = replace(command, options=dict(now.options), arguments=dict(now.arguments))
     proposed = propose(now, asked.most)
-    variants = _variants(proposed, model_keys, ask_model)
+    variants = _named_models(command, proposed, model_keys, ask)
     if not proposed.candidates:
         raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
     objective, deciding = _objective(asked, workload)
@@ -225,18 +237,19 @@ def _protocol(
         load["request_rate"] = asked.rate
     usual, needed = ProtocolSpec(), {"startup_timeout_s": 0.0, "round_timeout_s": 0.0}
     if now.model.weights_gib:
-        hardware = asked.hardware
-        planned = PlannedLoad(
-            engine=now.engine.name,
-            model=now.model.id,
-            is_gguf="gguf" in now.engine.model_formats,
-            size_bytes=now.model.weights_gib * GIB,
+        hardware, size = asked.hardware, now.model.weights_gib * GIB
+        source = PathSource(path=now.model.id, revision="")
+        planned = RunSpec(
+            engine=EngineSpec(name=now.engine.name, version=now.version, environment_sha256=""),
+            model=ModelSpec(id=now.model.id, variant="base", source=source, format=now.engine.model_formats[0]),
+            options=dict(now.options),
             hardware=HardwareSpec(accelerator=hardware.accelerator, device=hardware.device, count=now.accelerators),
-            options=now.options,
-            max_concurrency=now.load.users,
-            parameters=parameters,
+            workload=WorkloadSpec(kind="", parameters=dict(parameters), tokenizer=source, generator_version=""),
+            objective=asked.metric,
+            client=ClientSpec(name="", version=""),
+            protocol=ProtocolSpec(max_concurrency=now.load.users),
         )
-        needed = {"startup_timeout_s": start_s(planned), "round_timeout_s": served_s(planned)[1]}
+        needed = {"startup_timeout_s": start_s(planned, size), "round_timeout_s": served_s(planned, size)[1]}
     limits = {
         name: max(getattr(example, name), getattr(usual, name), round(_SLOWER * seconds, -2))
         for name, seconds in needed.items()
@@ -323,22 +336,27 @@ def _facts(model: str, keys: Mapping[str, Any], *, is_online: bool) -> ModelFact
     return ModelFacts()
 
 
-def _variants(proposed: Proposed, keys: dict[str, Any], ask_model: AskModel | None) -> dict[str, str]:
-    """Names of other weights in the study, which get their commit; a candidate without one is left out."""
+def _named_models(command: TypedCommand, proposed: Proposed, keys: dict[str, Any], ask: AskModel) -> dict[str, str]:
+    """Names of other weights in the study, which get a commit, as drafts do; a candidate without one is left out."""
     variants: dict[str, str] = {}
+    seconds = {
+        name: ask(name, at)["revision"] for _, name, at in hub_models(command.arguments) if not Path(name).exists()
+    }
     for pair in list(proposed.candidates):
         proposal = pair[1]
-        if proposal.model is None:
-            continue
         name = proposal.label.split()[0].lower()
         try:
-            found = ask_model(proposal.model, None) if ask_model else {"id": proposal.model, "revision": None}
+            found = ask(proposal.model, None) if proposal.model else {}
+            drafts = [draft for _, draft, _ in hub_models(proposal.arguments)]
+            seconds |= {draft: ask(draft, None)["revision"] for draft in drafts if draft not in seconds}
         except ConfigError as error:
             proposed.candidates.remove(pair)
             proposed.left_out[proposal.label] = str(error).partition(";")[0]
             continue
-        keys.setdefault("variants", {})[name] = found
-        variants[proposal.model] = name
+        if proposal.model:
+            keys.setdefault("variants", {})[name] = found
+            variants[proposal.model] = name
+    keys |= {"second_models": seconds} if seconds else {}
     return variants
 
 

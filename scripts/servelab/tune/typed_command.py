@@ -112,7 +112,8 @@ def _read_container(file: Path) -> TypedCommand:
         raise ConfigError(f"{file}: {' '.join(str(error).split())}") from None
     found = []
     for container in _containers(documents):
-        words = [word for key in ("entrypoint", "command", "args") for word in _words(container.get(key))]
+        parts = [container.get(key) or [] for key in ("entrypoint", "command", "args")]
+        words = [word for each in parts for word in (_split(each) if isinstance(each, str) else map(str, each))]
         with suppress(ConfigError):
             found.append(_read(_of_shell(words), _environment(container), str(container["image"])))
     if len(found) != 1:
@@ -128,10 +129,6 @@ def _containers(value: Any) -> list[dict[str, Any]]:
         return []
     own = [value] if "image" in value and ("command" in value or "args" in value or "entrypoint" in value) else []
     return own + [found for each in value.values() for found in _containers(each)]
-
-
-def _words(value: Any) -> list[str]:
-    return [] if value is None else _split(value) if isinstance(value, str) else [str(each) for each in value]
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ none: the names of their outputs say what is in them.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,11 +56,8 @@ def write_digests(scripts: Path, studies: Studies) -> None:
 def code_files(scripts: Path) -> dict[Path, str]:
     """Every file below `scripts` with its name there, without what Python and editors write beside the code."""
     names = [path.relative_to(scripts) for path in sorted(scripts.rglob("*")) if path.is_file()]
-    return {scripts / name: str(name) for name in names if not any(map(_is_besides, name.parts))}
-
-
-def _is_besides(part: str) -> bool:
-    return part.startswith((".", "__pycache__")) or part.endswith((".egg-info", "~"))
+    besides = re.compile(r"(^|/)(\.|__pycache__)|(\.egg-info|~)(/|$)")
+    return {scripts / name: str(name) for name in names if not besides.search(name.as_posix())}
 
 
 def _read_by(project: Project) -> Iterable[Path]:

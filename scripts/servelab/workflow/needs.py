@@ -50,7 +50,10 @@ class Sources:
         self.models: dict[str, ModelSource] = {
             source_id(source): source
             for study in (project.study for project in projects.values())
-            for source in map(study.model.variant_source, ["base", *study.model.variants])
+            for source in (
+                *map(study.model.variant_source, ["base", *study.model.variants]),
+                *study.model.second_sources.values(),
+            )
         }
         self.workloads: dict[str, tuple[WorkloadSpec, str | None]] = {
             workload_id(spec): (spec, project.workloads[name].dataset)
@@ -104,7 +107,7 @@ class Sources:
 
     def tokenizer(self, workload: str) -> str:
         """The model whose tokenizer counts a workload's tokens."""
-        return f"results/models/{source_id(self.workloads[workload][0].tokenizer)}/model.json"
+        return fetched_file(self.workloads[workload][0].tokenizer)
 
     def converter(self, model_format: str) -> str:
         """The environment of an engine that serves a format: it has the libraries that write it.
@@ -136,6 +139,11 @@ def model_file(model: ModelSpec) -> str:
     return f"results/models/{source_id(model.source)}{suffix}/model.json"
 
 
+def fetched_file(source: ModelSource) -> str:
+    """The description of a model as it is at its source."""
+    return f"results/models/{source_id(source)}/model.json"
+
+
 @cache
 def source_id(source: ModelSource) -> str:
     """The name of a model's folder."""
@@ -150,6 +158,7 @@ def run_files(spec: RunSpec) -> dict[str, str]:
         "model": model_file(spec.model),
         "requests": f"results/workloads/{workload_id(spec.workload)}/requests.parquet",
     }
+    files |= {name: fetched_file(source) for name, source in spec.model.second_models.items()}
     if client.environment_sha256 is not None:
         files["client_environment"] = environment_file(client.name, client.environment_sha256)
     return files

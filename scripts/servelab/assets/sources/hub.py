@@ -73,7 +73,7 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
             revision=source.revision,
             local_dir=snapshot,
             allow_patterns=None if source.file is None else part_names(source.file),
-            ignore_patterns=NOT_SERVED if source.file is None else None,
+            ignore_patterns=None if source.file or source.whole else NOT_SERVED,
         )
         info = api.model_info(source.id, revision=source.revision, files_metadata=True)
     for sibling in info.siblings or []:

@@ -6,7 +6,7 @@ In Mooncake's format prompts begin alike as they did: a hash id names a block of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -98,13 +98,9 @@ class Trace(Workload):
         for row in rows:
             row["arrival_s"] = (row["arrival_s"] - first_s) / parameters.speed
             if row["blocks"]:
-                row["prompt_token_ids"] = _of_blocks(row["blocks"], ids, parameters.seed)[: row["input_tokens"]]
+                drawn = [Random(f"{parameters.seed}-{block}").choices(ids, k=BLOCK_TOKENS) for block in row["blocks"]]  # noqa: S311
+                row["prompt_token_ids"] = [token for block in drawn for token in block][: row["input_tokens"]]
         return table(*([{key: row[key] for key in row.keys() - {"blocks"}} for row in part] for part in (rows, warmup)))
-
-
-def _of_blocks(blocks: Sequence[int], ids: Sequence[int], seed: int) -> list[int]:
-    """The blocks' tokens, drawn from `ids` by seed and block alone; the longest prompts have some hundred blocks."""
-    return [token for block in blocks for token in Random(f"{seed}-{block}").choices(ids, k=BLOCK_TOKENS)]  # noqa: S311
 
 
 def _request(record: Mapping[str, Any], parameters: TraceParameters) -> dict[str, Any] | None:

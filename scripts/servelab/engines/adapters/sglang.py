@@ -18,11 +18,6 @@ _CLASSES = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 81
 accelerators, and on more (memory_hook.py of 0.5.23)."""
 
 
-def _node_flags(span: Span) -> list[str]:
-    meet = f"{span.addresses[0]}:{span.port}"
-    return ["--nnodes", str(len(span.addresses)), "--node-rank", str(span.rank), "--dist-init-addr", meet]
-
-
 class Sglang(Engine):
     """SGLang's server."""
 
@@ -95,7 +90,9 @@ class Sglang(Engine):
         if not dp_attention and self.parallel(serve.options, serve.arguments, serve.count).data > 1:
             wrong = "engine sglang over several nodes takes `data_parallel_size` only with its argument"
             raise ConfigError(f"{wrong} `enable-dp-attention`")
-        return [*base, *flags, *address, *_node_flags(serve.span), "--enable-metrics"]
+        meet = f"{serve.span.addresses[0]}:{serve.span.port}"
+        nodes = ["--nnodes", str(serve.nodes), "--node-rank", str(serve.span.rank), "--dist-init-addr", meet]
+        return [*base, *flags, *address, *nodes, "--enable-metrics"]
 
     def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--dist-init-addr", "ADDRESS:PORT"]

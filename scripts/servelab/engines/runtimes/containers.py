@@ -131,16 +131,10 @@ class ContainerRuntime(Runtime):
 def binds_of(image: Image, needs: Needs) -> list[Bind]:
     """The host's files in a server's container, at the same paths, with the folders that links in `reads` point to."""
     reads = [*needs.reads, *needs.passthrough.mounts, _ENGINE_PROGRAMS]
-    reads += [place for folder in needs.reads for place in _linked(folder)]
+    entries = [entry for folder in needs.reads if folder.is_dir() for entry in sorted(folder.iterdir())]
+    reads += [entry.resolve().parent for entry in entries if entry.is_symlink()]
     writes = {path: Bind(path, path, read_only=False) for path in needs.writes}
     return list({**{path: Bind(path, path, read_only=True) for path in reads}, **writes}.values())
-
-
-def _linked(folder: Path) -> list[Path]:
-    """The folders that the links in a folder point to."""
-    if not folder.is_dir():
-        return []
-    return sorted({entry.resolve().parent for entry in folder.iterdir() if entry.is_symlink()} - {folder})
 
 
 def variables_inside(variables: dict[str, str], needs: Needs) -> dict[str, str]:

@@ -136,13 +136,14 @@ class Docker(ContainerRuntime):
 
         The container has a `/dev/shm` of its own, so that what a killed engine leaves there goes with it.
         """
+        mounts = [f"type=bind,source={b.source},target={b.target}{',readonly' if b.read_only else ''}" for b in binds]
         return [
             *(self.name, "run", "--rm", "--pull=never", "--network=host", "--no-healthcheck", "--log-driver=none"),
             *("--security-opt", "label=disable", f"--shm-size={place.shared_memory_bytes}"),
             *self._user(place),
             *("--workdir", str(INSIDE_HOME)),
             *("--env", f"HOME={INSIDE_HOME}", "--env", "USER=servelab"),
-            *(part for bind in binds for part in ("--mount", _mount(bind))),
+            *(part for mount in mounts for part in ("--mount", mount)),
         ]
 
     def _user(self, place: _Place) -> list[str]:
@@ -179,10 +180,6 @@ def _home(image: Image) -> list[Bind]:
 
 def _given(variables: dict[str, str]) -> list[str]:
     return [part for name, value in variables.items() for part in ("--env", f"{name}={value}")]
-
-
-def _mount(bind: Bind) -> str:
-    return f"type=bind,source={bind.source},target={bind.target}{',readonly' if bind.read_only else ''}"
 
 
 @dataclass(frozen=True)

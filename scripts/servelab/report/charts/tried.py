@@ -54,7 +54,8 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     several = shown["workload"].nunique() > 1
     labels = [f"{each['candidate']} · {each['workload']}" if several else each["candidate"] for each in records]
     shown["row"] = shown.index
-    shown["role"] = [_role(each) for each in records]
+    kept = ["Kept after its stage" if each["is_winner"] else "Other" for each in records]
+    shown["role"] = ["Baseline" if each["is_incumbent"] else role for each, role in zip(records, kept, strict=True)]
     shown["text"] = [_text(each) for each in records]
     shown["name"] = [
         f"{each['stage_title']}: {label}: {_text(each)}" for label, each in zip(labels, records, strict=True)
@@ -79,12 +80,6 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     )
     extrapolated = any(is_extrapolated(each) for each in records)
     return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(30)), shown["validity"], extrapolated)
-
-
-def _role(record: dict[Any, Any]) -> str:
-    if record["is_incumbent"]:
-        return "Baseline"
-    return "Kept after its stage" if record["is_winner"] else "Other"
 
 
 def _text(record: dict[Any, Any]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from servelab.metrics.capacity import QUEUE_GROWS, share_served
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.tables.io import RecordArray, by_round, maximum, present
+from servelab.metrics.tables.io import by_round, maximum, present
 from servelab.metrics.timeline import delay_of, in_flight
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 
@@ -22,7 +22,11 @@ def _in_flight_above_limit(evidence: Evidence) -> Saw:
     limit = evidence.spec.protocol.max_concurrency
     if limit is None:
         return not_applicable("no limit was asked for")
-    most = max((_most_in_flight(requests) for requests in by_round(evidence.records).values()), default=0)
+    most = 0
+    for requests in by_round(evidence.records).values():
+        # a millisecond earlier: clients take the time of an end after they start the next request
+        ends = np.maximum(requests["end_s"] - 0.001, requests["sent_s"])
+        most = max(most, int(in_flight(requests["sent_s"], ends).counts.max(initial=0)))
     text = f"{most:,} requests in flight at most, {limit:,} allowed"
     return ok(text) if most <= limit else invalid(text)
 
@@ -84,12 +88,6 @@ def _shorter_than_asked(evidence: Evidence) -> Saw:
     sent = float(np.nanmin([maximum(requests["sent_s"]) for requests in by_round(evidence.records).values()]))
     text = f"the last request of a round was sent after {sent:.1f} of {asked:g} s"
     return ok(text) if sent >= _SENT_FOR * asked else suspect(text)
-
-
-def _most_in_flight(requests: RecordArray) -> int:
-    """Most at once, with each end a millisecond earlier: clients take its time after they start the next request."""
-    ends = np.maximum(requests["end_s"] - 0.001, requests["sent_s"])
-    return int(in_flight(requests["sent_s"], ends).counts.max(initial=0))
 
 
 def _share_served(evidence: Evidence) -> float | None:

@@ -10,7 +10,7 @@ from servelab.assets.model_shape import ModelShape
 from servelab.assets.sources import Probe
 from servelab.core.errors import ServelabError
 from servelab.core.files import own_or_shipped
-from servelab.core.run_spec import ModelFormat
+from servelab.core.run_spec import ModelFormat, ModelSource
 from servelab.engines.memory import gib
 from servelab.engines.options import Parallel
 from servelab.engines.runtimes import RUNTIMES
@@ -18,12 +18,6 @@ from servelab.metrics.definitions import METRICS
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import MODEL_ACTION, Place
 from servelab.study.study import Study
-
-
-def _environments(place: Place) -> Iterator[Finding]:
-    """One finding per engine of the study."""
-    for alias in place.project.study.engines:
-        yield look_at(place, alias)
 
 
 def look_at(place: Place, alias: str) -> Finding:
@@ -61,41 +55,49 @@ def _remedy(place: Place, alias: str) -> str:
 
 CHECKS.register(
     "environment",
-    PreflightCheck("environment", "each engine's environment or image: built, or can be built", _environments),
+    PreflightCheck(
+        "environment",
+        "each engine's environment or image: built, or can be built",
+        lambda place: [look_at(place, alias) for alias in place.project.study.engines],
+    ),
 )
 
 
 def _models(place: Place) -> Iterator[Finding]:
     """One finding per set of weights of the study."""
     model = place.project.study.model
-    for name in ["base", *model.variants]:
-        of = f"model {model.variant_id(name)}"
-        if quantization := model.variant(name).quantization:
+    sources: list[tuple[str, ModelSource, ModelFormat | None, str | None]] = [
+        (
+            model.variant_id(name),
+            model.variant_source(name),
+            model.variant_format(name),
+            model.variant(name).quantization,
+        )
+        for name in ["base", *model.variants]
+    ]
+    sources += [(name, source, None, None) for name, source in model.second_sources.items()]
+    for name, source, model_format, quantization in sources:
+        of, stored = f"model {name}", place.stored_model(source)
+        if quantization:
             yield Finding(of, "ok", f"converted here from {model.id} to {quantization}")
-            continue
-        source = model.variant_source(name)
-        stored = place.stored_model(source)
-        probe = None if stored else place.probe(source)
-        if stored:
+        elif stored:
             yield Finding(of, "ok", f"in {stored.parent}")
-        elif probe is None:
+        elif (probe := place.probe(source)) is None:
             yield Finding(of, "unknown", "not fetched yet")
         else:
-            yield judge_model(of, probe, model.variant_format(name))
+            yield judge_model(of, probe, model_format)
 
 
-def judge_model(of: str, probe: Probe, model_format: ModelFormat) -> Finding:
-    """The finding for a source's answer: a folder must contain all files that an engine needs."""
-    if probe.there is None:
-        return Finding(of, "unknown", probe.saw, probe.action)
+def judge_model(of: str, probe: Probe, model_format: ModelFormat | None) -> Finding:
+    """The finding for a source's answer: a folder must contain all files that an engine needs, if it needs any."""
     if not probe.there:
-        return Finding(of, "error", probe.saw, probe.action)
-    patterns = FOLDER_FILES if model_format == "safetensors" else ("*.gguf",)
+        return Finding(of, "unknown" if probe.there is None else "error", probe.saw, probe.action)
+    patterns = {"safetensors": FOLDER_FILES, "gguf": ("*.gguf",), None: ()}[model_format]
     missing = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in probe.files)]
     if missing:
         saw = f"{probe.saw}, without {', '.join(f'`{pattern}`' for pattern in missing)}"
         return Finding(of, "error", saw, f"name a source with {model_format} files")
-    weights = sum(size for name, size in probe.files.items() if fnmatch(name, patterns[-1]))
+    weights = sum(size for name, size in probe.files.items() if not patterns or fnmatch(name, patterns[-1]))
     return Finding(of, "ok", f"{probe.saw}, {gib(weights)} of weights")
 
 
@@ -108,11 +110,6 @@ _IN_TURN = (
     "`max_concurrency`, not on users who arrive"
 )
 _ACTION = "set `request_rate` (of `protocol` or of the workload) to the rate of your users, or `arrivals: replay`"
-
-
-def _load(place: Place) -> Iterator[Finding]:
-    """One finding for the study."""
-    yield judge_load(place.project.study)
 
 
 def judge_load(study: Study) -> Finding:
@@ -136,7 +133,14 @@ def judge_load(study: Study) -> Finding:
     return Finding(of, "ok", "neither latencies nor SLOs depend on a rate that is not set")
 
 
-CHECKS.register("load", PreflightCheck("load", "whether latencies and SLOs are asked for at a request rate", _load))
+CHECKS.register(
+    "load",
+    PreflightCheck(
+        "load",
+        "whether latencies and SLOs are asked for at a request rate",
+        lambda place: [judge_load(place.project.study)],
+    ),
+)
 
 
 def _accelerators(place: Place) -> Iterator[Finding]:

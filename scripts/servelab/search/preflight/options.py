@@ -13,7 +13,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import Engine
 from servelab.engines.options import Checked
-from servelab.engines.server_to_start import Serve
+from servelab.engines.server_identity import serve_of
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import Known, Place
 
@@ -104,17 +104,10 @@ def nearest_flag(engine: Engine, flag: str, flags: Set[str]) -> str:
 def given_flags(place: Place, known: Known) -> list[str]:
     """Flags of a candidate's serving command."""
     configuration = known.configuration
-    serve = Serve(
-        python=Path("python"),
-        model_path=Path("model"),
-        model_name=place.project.study.model.variant_id(configuration.model),
-        port=0,
-        options=configuration.options,
-        arguments=configuration.arguments,
-        count=configuration.per_server,
-    )
+    engine, model = place.engine(known), place.project.study.model.variant_id(configuration.model)
+    serve = serve_of(engine, model, configuration.options, configuration.arguments, configuration.per_server)
     try:
-        command = place.engine(known).command(serve)
+        command = engine.command(serve)
     except ConfigError:  # refused, which `look` reports
         return []
     # A bare `-m` belongs to Python, before the server's own flags.

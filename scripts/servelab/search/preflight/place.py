@@ -59,7 +59,10 @@ def known_candidates(project: Project, results: Path) -> list[Known]:
         plans.append(strategy.plan(project, stage_names(project.study)[0], []))
         stages = [stage for stage in stages if stage.name == PROPOSED]
     for stage in stages:
-        plan = _first_that_applies(project, stage.name, starts)
+        possible = (plan_stage(project, stage.name, start) for start in starts)
+        plan = first = next(possible)
+        if not first.applies:
+            plan = next((each for each in possible if each.applies), first)
         plans.append(plan)
         found = settled(project, plan, results)
         winner = winner_of(plan, found.decision.winner.candidate) if found.decision else None
@@ -79,13 +82,6 @@ def _added(plans: list[Plan]) -> dict[str, Known]:
             known = Known(f"{plan.stage}: {planned.candidate}", planned, False)
             found.setdefault(key_of(planned.configuration), known)
     return found
-
-
-def _first_that_applies(project: Project, stage: str, starts: list[Incumbent]) -> Plan:
-    """The plan of a stage from the first start to which it applies, or else from the first start."""
-    plans = (plan_stage(project, stage, start) for start in starts)
-    first = next(plans)
-    return first if first.applies else next((plan for plan in plans if plan.applies), first)
 
 
 def _distinct(project: Project, starts: list[Incumbent]) -> list[Incumbent]:
@@ -144,11 +140,11 @@ class Place:
     def all_candidates(self) -> list[Known]:
         """The same, including refused ones. Without `ask`, only those that are not measured yet."""
         known = known_candidates(self.project, self.results)
-        return known if self.ask else [entry for entry in known if not self._is_measured(entry)]
-
-    def _is_measured(self, known: Known) -> bool:
-        runs = known.planned.measured_runs
-        return bool(runs) and all((self.results / "runs" / run.run_id / "status.json").exists() for run in runs)
+        if self.ask:
+            return known
+        runs = self.results / "runs"
+        left = [[(runs / run.run_id / "status.json").exists() for run in each.planned.measured_runs] for each in known]
+        return [entry for entry, there in zip(known, left, strict=True) if not there or not all(there)]
 
     def engine(self, known: Known) -> Engine:
         """A candidate's engine."""

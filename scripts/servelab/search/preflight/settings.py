@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from servelab.engines.start_rules import PlannedStart, hub_models, own_positions
 from servelab.search.planning import effective_changes, shown
@@ -15,13 +16,12 @@ def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate of an engine whose rules are known."""
     for known in place.candidates:
         engine, configuration = place.engine(known), known.configuration
-        if named := list(hub_models(configuration.arguments)):
-            argument, model = named[0]
-            saw = (
-                f"`{argument}` names {model} of the hub: only the study's own model is fetched, and servers are offline"
-            )
-            folder = f"/models/{model.rpartition('/')[2]}-COMMIT"
-            fix = f"fetch it (`hf download {model} --revision COMMIT --local-dir {folder}`) and name that folder"
+        pinned = known.planned.runs[0].spec.model.second_models
+        named = [each for each in hub_models(configuration.arguments) if not Path(each[1]).exists()]
+        if unknown := [(argument, model) for argument, model, _ in named if model not in pinned]:
+            argument, model = unknown[0]
+            saw = f"`{argument}` names {model} of the hub, which is not fetched, and servers are offline"
+            fix = f"give its commit, `model: {{second_models: {{{model}: COMMIT}}}}`, or name a folder"
             yield Finding(known.name, "error", saw, fix)
             continue
         if not engine.start_rules:

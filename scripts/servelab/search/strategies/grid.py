@@ -38,7 +38,10 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
     better = soundest(study, rows, better)
     best = max(better, key=lambda position: sign * float(rows[position]["objective_value"]))
     equals = [position for position in better if ahead(study, rows[position], rows[best], noise)[0] != "worse"]
-    winner = min(equals, key=lambda at: (_changes(plan, at), -sign * float(rows[at]["objective_value"])))
+    changed = [
+        sum(len(value) if isinstance(value, dict) else 1 for value in each.changes.values()) for each in plan.candidates
+    ]
+    winner = min(equals, key=lambda at: (changed[at], -sign * float(rows[at]["objective_value"])))
     why = verdicts[winner].why
     if winner != best:
         why += (
@@ -47,12 +50,6 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
         )
     verdicts[winner] = verdicts[winner].model_copy(update={"why": why})
     return decision.won_by(winner, verdicts, f"{verdicts[winner].candidate}: {why}")
-
-
-def _changes(plan: Plan, position: int) -> int:
-    """Number of settings that a candidate changes on the incumbent."""
-    changes = plan.candidates[position].changes
-    return sum(len(value) if isinstance(value, dict) else 1 for value in changes.values())
 
 
 _NAME, _TITLE = "grid", "Every combination"

@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from servelab.core.run_spec import ArgumentValue
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
 
 @lever("speculation", 8, "Drafts", "GPUStack's pages; Red Hat, April 2026")
 def drafts(now: Situation) -> Sequence[Proposal] | str:
-    """The model's own draft, in as many tokens as the load suggests."""
+    """The model's own draft, or a known second model, in as many tokens as the load suggests."""
     if now.load.is_random:
         return "prompts of random tokens cannot be guessed"
-    method = now.model.draft.get("method")
-    if now.engine.name != "vllm" or not method:
+    method, model = now.model.draft.get("method"), now.model.draft.get("model")
+    if not method or not (now.engine.name == "vllm" or (now.engine.name == "sglang" and method == "eagle3")):
         return "no draft of this model is known here for this engine"
-    if "model" in now.model.draft:
-        return f"{now.model.draft['model']}: a second model is not fetched by a study yet; name its path by hand"
-    reason = f"the weights have {method} layers, and {now.users_each} are in flight at a server"
+    drafter = f"{model} was made for this model" if model else f"the weights have {method} layers"
+    reason = f"{drafter}, and {now.users_each} are in flight at a server"
     gain = "+10 to +49 % with few in flight, -67 to +56 % at full load"
     found = []
     for tokens in (3, 1) if now.users_each <= 64 else (1,):
-        drafted = json.dumps({"method": method, "num_speculative_tokens": tokens}, separators=(",", ":"))
-        found.append(Proposal(f"{method}, {tokens} ahead", reason, gain, arguments={"speculative-config": drafted}))
+        options: dict[str, ArgumentValue] = {}
+        arguments: dict[str, ArgumentValue] = {"speculative-num-steps": tokens, "speculative-eagle-topk": 1}
+        if now.engine.name == "sglang":
+            options = {"speculative_decoding": method.upper(), "speculative_tokens": tokens + 1}
+            arguments["speculative-draft-model-path"] = model
+        else:
+            given = {"method": method, **({"model": model} if model else {}), "num_speculative_tokens": tokens}
+            arguments = {"speculative-config": json.dumps(given, separators=(",", ":"))}
+        found.append(Proposal(f"{method}, {tokens} ahead", reason, gain, options=options, arguments=arguments))
     return found
 
 
