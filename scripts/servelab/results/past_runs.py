@@ -91,7 +91,7 @@ class VisitTime(NamedTuple):
 def split_text(parts: Mapping[str, float], total: float) -> str:
     """`deciding load 41 %, other loads 20 %, start-up 30 %, idle 9 %`: parts of accelerator time, and the rest."""
     rest = {**parts, "idle": max(0.0, total - sum(parts.values()))}
-    return ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in rest.items())
+    return ", ".join(f"{name} {share} %" for name, seconds in rest.items() if (share := round(100 * seconds / total)))
 
 
 class PastTimes:
