@@ -178,16 +178,11 @@ _DESCRIBED: dict[str, dict[str, Any]] = read_shipped(Path(__file__).with_name("m
 _SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
 
-def metric(tag: str, of_requests: OfRequests | None = None) -> Callable[[Observe], Observe]:
+def metric(tag: str, of_requests: OfRequests | None = None) -> Callable[[Observe], Metric]:
     """Registers the decorated function as a metric, with what `metrics.yaml` says of it."""
     described = dict(_DESCRIBED[tag])
     described["higher_is_better"] = {"higher": True, "lower": False}.get(described.pop("better", ""))
-
-    def register(observe: Observe) -> Observe:
-        METRICS.register(tag, Metric(tag=tag, observe=observe, of_requests=of_requests, **described))
-        return observe
-
-    return register
+    return lambda observe: METRICS.register(tag, Metric(tag=tag, observe=observe, of_requests=of_requests, **described))
 
 
 def request_metric(tag: str) -> Callable[[OfRequests], OfRequests]:
@@ -238,10 +233,11 @@ def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({}
     for metric in METRICS:
         rounds = list(run.observations[metric.tag].values())
         values, means = np.concatenate([[], *rounds]), _round_means(rounds)
+        tags = (metric.tag, *metric.based_on)
         rows.append(
             {
                 "metric": metric.tag,
-                "definition": _definition(metric, definitions),
+                "definition": next((definitions[tag] for tag in tags if tag in definitions), None),
                 "n": values.size,
                 "mean": fmean(means) if means else None,
                 **_spread(values),
@@ -273,11 +269,6 @@ def render_docs() -> str:
     page = Path(__file__).with_name("metrics_page.md").read_text(encoding="utf-8")
     limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
     return page.replace("SLO_METRICS", limited).replace("METRIC_LINES", "\n".join(lines))
-
-
-def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:
-    """How a client's definition differs, for the metric itself or for one it is computed from."""
-    return next((definitions[tag] for tag in (metric.tag, *metric.based_on) if tag in definitions), None)
 
 
 def _round_means(rounds: list[Observations]) -> list[float]:

@@ -82,14 +82,9 @@ class Chart:
 CHARTS: Registry[Chart] = Registry("chart")
 
 
-def chart(name: str, reads: Reads, section: Section, caption: str) -> Callable[[Build], Build]:
+def chart(name: str, reads: Reads, section: Section, caption: str) -> Callable[[Build], Chart]:
     """Registers the decorated function as the one that builds this chart."""
-
-    def register(build: Build) -> Build:
-        CHARTS.register(name, Chart(name, reads, section, caption, build))
-        return build
-
-    return register
+    return lambda build: CHARTS.register(name, Chart(name, reads, section, caption, build))
 
 
 def rows(labels: Sequence[str]) -> alt.Y:

@@ -120,14 +120,9 @@ CHECKS: Registry[Check] = Registry("check")
 _TEXTS = read_yaml(Path(__file__).with_name("checks.yaml"))
 
 
-def check(name: str) -> Callable[[Callable[[Evidence], Saw]], Callable[[Evidence], Saw]]:
+def check(name: str) -> Callable[[Callable[[Evidence], Saw]], Check]:
     """Registers the decorated function as the check that checks.yaml has under this name."""
-
-    def register(look: Callable[[Evidence], Saw]) -> Callable[[Evidence], Saw]:
-        CHECKS.register(name, Check(name=name, look=look, **_TEXTS[name]))
-        return look
-
-    return register
+    return lambda look: CHECKS.register(name, Check(name=name, look=look, **_TEXTS[name]))
 
 
 def check_run(evidence: Evidence) -> list[dict[str, Any]]:
