@@ -205,7 +205,8 @@ def _iter_array(path: Path, file: TextIO, text: str, *, cut: bool) -> Iterator[d
     decode = json.JSONDecoder().raw_decode
     position, count, block_bytes = 0, 0, CHUNK_BYTES
     while True:
-        position = _skip(text, position)
+        while position < len(text) and text[position] in " \t\r\n,":
+            position += 1
         if text.startswith("]", position):
             return
         try:
@@ -234,10 +235,3 @@ def _iter_rows(path: Path, file: TextIO, *, cut: bool) -> Iterator[dict[str, Any
         previous = row
     if previous is not None and not cut:  # the last row of a cut file may end within a value
         yield previous
-
-
-def _skip(text: str, position: int) -> int:
-    """The position after white space and the comma that separates records."""
-    while position < len(text) and text[position] in " \t\r\n,":
-        position += 1
-    return position

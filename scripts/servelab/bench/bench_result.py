@@ -109,6 +109,8 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
         telemetry=data.samples,
     )
     findings = check_run(evidence)
+    rows = known(record_array(records), "cached_tokens", "input_tokens")
+    tokens = float(rows["input_tokens"].sum())
     return PointResult(
         name=point.name,
         max_concurrency=point.max_concurrency,
@@ -116,7 +118,7 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
         requests=records.num_rows,
         failed=records.num_rows - records["error"].null_count,
         without_done=sum(each.without_done for each in stats),
-        cached_percent=_cached_percent(records),
+        cached_percent=100 * float(rows["cached_tokens"].sum()) / tokens if tokens else None,
         validity=verdict(findings)[0],
         findings=[BenchFinding(**finding) for finding in findings],
         visits={metric: list(values.values()) for metric, values in rounds.items()},
@@ -128,12 +130,6 @@ def means(tables: Sequence[pa.Table]) -> Mapping[str, float]:
     """Mean input and output tokens of the successful requests, by the server's counts."""
     done = succeeded(record_array(pa.concat_tables(tables)))
     return {name: float(done[name].mean()) for name in ("input_tokens", "output_tokens")}
-
-
-def _cached_percent(records: pa.Table) -> float | None:
-    rows = known(record_array(records), "cached_tokens", "input_tokens")
-    tokens = float(rows["input_tokens"].sum())
-    return 100 * float(rows["cached_tokens"].sum()) / tokens if tokens else None
 
 
 def _spec(point: Point, endpoint: str, visits: int) -> RunSpec:

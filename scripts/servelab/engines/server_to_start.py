@@ -145,11 +145,6 @@ class EnvironmentFacts:
     """(module, attribute, class) by which it can be loaded without its device."""
     kernels: tuple[Kernel, ...] = ()
 
-    @property
-    def reads_model(self) -> bool:
-        """Whether a check reads the model's files."""
-        return bool(self.tokenizer or self.configuration)
-
     def read_keys(self, version: str) -> list[str]:
         """Keys of config.json that this release reads as attributes."""
         return [key for key, end in self.reads_keys_before.items() if Version(version) < Version(end)]

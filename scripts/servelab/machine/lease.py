@@ -47,8 +47,9 @@ def try_lock(name: str) -> socket.socket | None:
     if (lock := _bound(_address(name))) is None:
         return None
     # Anyone who takes the other at this moment looks for ours too, so that never both succeed.
-    own = _address(name)
-    if any(own.startswith(f"{each}/") or each.startswith(f"{own}/") for each in _held()):
+    own, listed = _address(name), Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    held = [f"\0{each}" for each in re.findall(r" @(servelab-lock-.*)", listed)]
+    if any(own.startswith(f"{each}/") or each.startswith(f"{own}/") for each in held):
         lock.close()
         return None
     return lock
@@ -82,12 +83,6 @@ def _address(name: str) -> str:
     place = os.environ.get("SERVELAB_LOCKS")
     parts = [part[-_LONGEST:] for part in name.split("/", 1)]
     return f"\0servelab-lock-{content_id(place)[:8] if place else ''}-{'/'.join(parts)}"
-
-
-def _held() -> list[str]:
-    """Addresses of all locks that are held, as the kernel lists them."""
-    listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-    return [f"\0{name}" for name in re.findall(r" @(servelab-lock-.*)", listed)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,11 +44,6 @@ class RunInputs:
     """Environment of the load client; None if the client uses the workflow's environment."""
     model_json: Path
     requests: Path
-
-    @property
-    def client_python(self) -> Path:
-        """Interpreter of the load client."""
-        return self.client_environment.python if self.client_environment else Path(sys.executable)
 
     @property
     def engine(self) -> Engine:

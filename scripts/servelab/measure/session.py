@@ -304,7 +304,8 @@ class Session:
         client = CLIENTS.get(inputs.spec.client.name)
         folder, log = temporary / "client", temporary / "client.log"
         folder.mkdir()
-        command = client.command(plan, folder, inputs.client_python)
+        python = inputs.client_environment.python if inputs.client_environment else Path(sys.executable)
+        command = client.command(plan, folder, python)
         with pinned(self._leased.client_cpus):
             running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
         forwarded_bytes = 0

@@ -77,7 +77,7 @@ class Sources:
             return []
         folder, facts = Path(files["environment"]).parent, ENGINES.get(spec.engine.name).facts
         # converted weights are another model only to a check that reads them
-        is_read = facts is not None and facts.reads_model
+        is_read = facts is not None and (facts.tokenizer or facts.configuration)
         model = Path(files["model"]).parent.name if is_read else source_id(spec.model.source)
         return [f"{folder}/checked-{model}-{self._settings_ids(files['environment'])}.json"]
 

@@ -144,7 +144,9 @@ def _random_texts(tokenizer: Tokenizer, draw: Random, count: int, length: int) -
     Text is tokenized to other tokens than it was made of, so a text is cut or extended until its length is right;
     `ServelabError` if one never has it.
     """
-    words = _words(tokenizer)
+    ids = ordinary_tokens(tokenizer)
+    words = [each for each in ids if _WORD.fullmatch(tokenizer.id_to_token(each) or "")]
+    words = words if len(words) >= _FEWEST_WORDS else ids
     first = draw.sample(words, len(words))
     tokens = [[first[index % len(first)], *draw.choices(words, k=length - 1)] for index in range(count)]
     texts: dict[int, str] = {}
@@ -176,13 +178,6 @@ def ordinary_tokens(tokenizer: Tokenizer) -> list[int]:
     if not ids:
         raise ServelabError("the model's tokenizer has no ordinary tokens for random prompts")
     return ids
-
-
-def _words(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the tokens that are a word; of all ordinary ones in a vocabulary without many."""
-    ids = ordinary_tokens(tokenizer)
-    words = [each for each in ids if _WORD.fullmatch(tokenizer.id_to_token(each) or "")]
-    return words if len(words) >= _FEWEST_WORDS else ids
 
 
 for _kind in (RandomTokens(), RandomText(), SharedPrefix()):

@@ -27,11 +27,6 @@ _DRAFTS = "mtp"
 _CONFIG_FILE = "mindie.json"
 
 
-def _expert_parallel(value: bool, options: Options) -> dict[str, Any]:
-    """Spreads all experts over all accelerators, as vLLM does."""
-    return {"ModelConfig.moe_ep": _asked_accelerators(options), "ModelConfig.moe_tp": 1} if value else {}
-
-
 def _chunked_prefill(value: bool, options: Options) -> dict[str, Any]:
     """The vendor calls it SplitFuse."""
     split = {"ScheduleConfig.templateType": "Mix", "ScheduleConfig.enableSplit": True}
@@ -62,7 +57,9 @@ OPTION_SETTINGS: dict[str, SettingsOf] = {
         "ModelConfig.dp": value,
         "ModelConfig.tp": _size(options, "tensor_parallel_size"),
     },
-    "expert_parallel": _expert_parallel,
+    "expert_parallel": lambda value, options: (  # all experts over all accelerators, as vLLM does
+        {"ModelConfig.moe_ep": _asked_accelerators(options), "ModelConfig.moe_tp": 1} if value else {}
+    ),
     "context_length": setting("ModelDeployConfig.maxSeqLen"),
     "max_num_seqs": setting("ScheduleConfig.maxBatchSize"),
     "max_num_batched_tokens": setting("ScheduleConfig.maxPrefillTokens"),

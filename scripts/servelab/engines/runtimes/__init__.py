@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -78,11 +78,6 @@ class Needs:
     def passthrough(self) -> Passthrough:
         """The arguments that show the devices to a container."""
         return self.device.passthrough(self.devices)
-
-    @property
-    def renumbered(self) -> list[Device]:
-        """The devices with their numbers in a container that sees no others."""
-        return [replace(device, index=str(number)) for number, device in enumerate(self.devices)]
 
 
 class Runtime(ABC):

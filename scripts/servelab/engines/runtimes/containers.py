@@ -8,6 +8,7 @@ import subprocess
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,7 +140,8 @@ def binds_of(image: Image, needs: Needs) -> list[Bind]:
 
 def variables_inside(variables: dict[str, str], needs: Needs) -> dict[str, str]:
     """A server's variables in a container that sees only its own devices, numbered from 0; a study's own stay."""
-    outside, inside = needs.device.environment(needs.devices), needs.device.environment(needs.renumbered)
+    renumbered = [replace(device, index=str(number)) for number, device in enumerate(needs.devices)]
+    outside, inside = needs.device.environment(needs.devices), needs.device.environment(renumbered)
     return {name: inside[name] if outside.get(name) == value else value for name, value in variables.items()}
 
 

@@ -66,7 +66,9 @@ class ExternalClient(Client):
             raise ConfigError(f"client {self.name} is used without TLS, headers and a path: use client `servelab`")
         rows = read_workload(plan).to_pylist()
         turns = any(row.get("earlier") or row.get("turn") for row in rows)
-        self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)
+        fields = plan.model_dump(include=set(ProtocolSpec.model_fields) - {"rounds", "warmup_requests"})
+        protocol = ProtocolSpec(**fields, client_processes=plan.processes)
+        self.check(protocol, token_ids=any(row["prompt"] is None for row in rows), turns=turns)
         shell = shell_variables()
         given = {**shell.needed, **shell.passed, "HF_HUB_OFFLINE": "1"}
         variables = [f"{name}={value}" for name, value in given.items()]
@@ -122,12 +124,6 @@ def tokenizer_folder(plan: LoadPlan, folder: Path) -> Path:
 def on_monotonic_clock(wall_s: float) -> float:
     """Converts wall-clock time to the monotonic clock; right unless somebody has set the wall clock since."""
     return wall_s - time.time() + time.monotonic()
-
-
-def _protocol(plan: LoadPlan) -> ProtocolSpec:
-    """The plan's fields that come from a study's protocol."""
-    fields = plan.model_dump(include=set(ProtocolSpec.model_fields) - {"rounds", "warmup_requests"})
-    return ProtocolSpec(**fields, client_processes=plan.processes)
 
 
 def _table(plan: LoadPlan, rows: list[Row], columns_of: list[Row]) -> pa.Table:
