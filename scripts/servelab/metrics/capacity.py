@@ -159,7 +159,10 @@ def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None
         return None if holds >= spec.highest else min(_TIMES * holds, spec.highest)
     if misses <= holds * (1 + spec.within_percent / 100) or (spec.of == "max_concurrency" and misses - holds <= 1):
         return holds if sum(step.load == holds for step in steps) < 2 else None
-    return _rounded(spec, math.sqrt(holds * misses), holds, misses)
+    between = math.sqrt(holds * misses)
+    if spec.of == "max_concurrency":  # whole requests, and never a load that was tried
+        return float(min(max(round(between), holds + 1), misses - 1))
+    return float(f"{between:.{_DIGITS}g}")
 
 
 def find_capacity(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> Capacity | None:
@@ -200,13 +203,6 @@ def _bracket(steps: Sequence[CapacityStep]) -> tuple[float | None, float | None]
     misses = min((step.load for step in steps if step.missed is not None), default=None)
     holds = max((step.load for step in steps if misses is None or step.load < misses), default=None)
     return holds, misses
-
-
-def _rounded(spec: CapacitySpec, load: float, holds: float, misses: float) -> float:
-    """Whole requests in flight, and never a load that was tried."""
-    if spec.of == "max_concurrency":
-        return float(min(max(round(load), holds + 1), misses - 1))
-    return float(f"{load:.{_DIGITS}g}")
 
 
 def _share_between(below: Sequence[CapacityStep], above: Sequence[CapacityStep]) -> float:

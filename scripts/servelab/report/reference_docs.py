@@ -111,18 +111,14 @@ def _summary(model: type[Strict]) -> str:
 
 def _field_line(name: str, field: FieldInfo) -> str:
     default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
-    kind = ", ".join(filter(None, (_type_name(_written(field)), default)))
+    given = [each.json_schema_input_type for each in field.metadata if isinstance(each, BeforeValidator)]
+    # a mapping by name may be written as a list
+    is_list = given and typing.get_origin(given[0]) is list and typing.get_origin(field.annotation) is dict
+    kind = ", ".join(filter(None, (_type_name(given[0] if is_list else field.annotation), default)))
     types = (field.annotation, *typing.get_args(field.annotation))
     parts = [_summary(each) for each in types if isinstance(each, type) and issubclass(each, Strict)]
     meaning = field.description or next(iter(parts), "")
     return f"- `{name}` ({kind}){f': {meaning}' if meaning else ''}\n"
-
-
-def _written(field: FieldInfo) -> Any:
-    """The type that a user writes: a mapping by name may be written as a list."""
-    given = [each.json_schema_input_type for each in field.metadata if isinstance(each, BeforeValidator)]
-    is_list = given and typing.get_origin(given[0]) is list and typing.get_origin(field.annotation) is dict
-    return given[0] if is_list else field.annotation
 
 
 def _default(value: Any) -> str:

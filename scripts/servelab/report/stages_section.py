@@ -129,7 +129,10 @@ def _section(
     rows += [left_out(candidate, same) for candidate in stage.candidates if candidate not in seen]
     rows += [left_out(*line.rsplit(": ", 1)) for line in decision.predicted]
     outcome = "Winner" if decision.changed else "The incumbent stays"
-    return StageSection(decision.title, outcome, decision.reason, rows, decision.unequal_places or "", _effort(table))
+    ran = table.dropna(subset=["run_id"]).drop_duplicates("run_id")
+    runs = sum(len(run_ids) for run_ids in ran["run_ids"])
+    effort = f"{runs} run{'' if runs == 1 else 's'}, {duration(ran['accelerator_s'].sum())} of accelerator time"
+    return StageSection(decision.title, outcome, decision.reason, rows, decision.unequal_places or "", effort)
 
 
 def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
@@ -141,12 +144,6 @@ def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
         others = table[~first].sort_values("objective_value", ascending=not higher_is_better, kind="stable")
         table = pd.concat([table[first], others]).head(MOST_ROWS)
     return table.to_dict("records")
-
-
-def _effort(table: pd.DataFrame) -> str:
-    rows = table.dropna(subset=["run_id"]).drop_duplicates("run_id")
-    runs = sum(len(run_ids) for run_ids in rows["run_ids"])
-    return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
 
 
 def _row(

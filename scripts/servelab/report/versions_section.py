@@ -50,26 +50,25 @@ def _changes(study: StudySummary, history: pd.DataFrame) -> Table:
     rows = []
     for row in history.to_dict("records"):
         workload = study.workloads.get(row["workload"], row["workload"])
-        verdict = Cell(str(row["verdict"]), row["run_id_after"], _note(row), is_good=row["verdict"] == "better")
+        # remarks that the figures lack: a failure, failed checks, another machine
+        notes = [str(row["why"])] if row["verdict"] in _FAILURES or _mark(row, "before") or _mark(row, "after") else []
+        if machine := value_or_none(row["machine_changes"]):
+            notes.append(f"the machine differs too: {machine}")
+        note, is_good = "; ".join(notes), row["verdict"] == "better"
+        verdict = Cell(str(row["verdict"]), row["run_id_after"], note, is_good=is_good)
+        change = change_cell(row, None, bool(row["higher_is_better"]))
         rows.append(
             [
                 Cell(str(row["candidate"]), note=workload),
                 Cell(f"{row['version_before']} → {row['version_after']}", note=str(row["engine"])),
                 _side(row, "before"),
                 _side(row, "after"),
-                _change(row),
+                replace(change, mark=_mark(row, "before", "after"), mark_why=str(row["why"])),
                 verdict,
             ]
         )
     columns = ["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"]
     return Table(columns, rows)
-
-
-def _note(row: Mapping[Any, Any]) -> str:
-    """Remarks that the figures lack: a failure, failed checks, another machine."""
-    parts = [str(row["why"])] if row["verdict"] in _FAILURES or _mark(row, "before") or _mark(row, "after") else []
-    machine = value_or_none(row["machine_changes"])
-    return "; ".join([*parts, *([f"the machine differs too: {machine}"] if machine else [])])
 
 
 def _side(row: Mapping[Any, Any], side: str) -> Cell:
@@ -83,11 +82,6 @@ def _side(row: Mapping[Any, Any], side: str) -> Cell:
 
 def _mark(row: Mapping[Any, Any], *sides: str) -> str:
     return mark(*(row[f"validity_{side}"] for side in sides))
-
-
-def _change(row: Mapping[Any, Any]) -> Cell:
-    cell = change_cell(dict(row), None, bool(row["higher_is_better"]))
-    return replace(cell, mark=_mark(row, "before", "after"), mark_why=str(row["why"]))
 
 
 def _answers(study: StudySummary, answers: pd.DataFrame) -> Table:

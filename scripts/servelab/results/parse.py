@@ -83,6 +83,8 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
     }
     values = [of_starts["start_values"][number] for number in counted_starts(of_starts)]
     well = [start for start in well if not disturbances[start.run.run_id]] or well
+    natural = [_by_metric(start).get("output_length_tokens", {}) for start in well if start.run.spec.natural_stops]
+    lengths = [row["mean"] for row in natural if row.get("mean") is not None]
     return {
         **_headline(well),
         **interval_columns("objective", "_value", values),
@@ -97,7 +99,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
         **_capacity(well),
-        "natural_length_tokens": _natural_length(well),
+        "natural_length_tokens": fmean(lengths) if lengths else None,
         **interval_columns("startup_s", "", [s.status.startup_s for s in starts if s.status.startup_s is not None]),
         **_outcome(counted),
         **_validity(starts),
@@ -164,13 +166,6 @@ def _limits(well: Sequence[Start]) -> dict[str, Any]:
         if values:
             found[name] = values[0] if name == "limit_note" else fmean(values)
     return found
-
-
-def _natural_length(well: Sequence[Start]) -> float | None:
-    """Mean output tokens of a request; None where their number is set."""
-    natural = [_by_metric(start).get("output_length_tokens", {}) for start in well if start.run.spec.natural_stops]
-    lengths = [row["mean"] for row in natural if row.get("mean") is not None]
-    return fmean(lengths) if lengths else None
 
 
 def _capacity(well: Sequence[Start]) -> dict[str, Any]:

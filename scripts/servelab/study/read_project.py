@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from servelab.answers.sets import QUESTION_SETS
 from servelab.assets.datasets import load_datasets
-from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
+from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json
@@ -29,7 +29,6 @@ from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.study.configuration import Configuration, apply, baseline, check_replicas, on_whole_node
 from servelab.study.project import Project, check_name, client_release, error_at
 from servelab.study.study import AFTER_SEARCH, RECHECK, Candidate, Overrides, Study, load_study
-from servelab.study.workload_loads import StudyWorkload
 
 
 def wrong_place(study: Study, alias: str, engine: Engine) -> tuple[str, str] | None:
@@ -127,21 +126,19 @@ def read_project(file: Path, root: Path) -> Project:
     study = load_study(file)
     datasets = load_datasets(own_or_shipped(root, "config/datasets.yaml"))
     known = load_workloads(own_or_shipped(root, "config/workloads.yaml"), datasets)
+    workloads = {}
     for name, entry in study.workloads.items():
         if entry.of not in known:
             key = "workloads" if entry.of == name else f"workloads.{name}.workload"
             raise ConfigError(f"{file}: {key}: unknown workload `{entry.of}`{nearest(entry.of, list(known))}")
-    workloads = {name: _with_load(known[entry.of], entry) for name, entry in study.workloads.items()}
+        workload = known[entry.of]  # sent under the study's name, with as many requests
+        number = {} if entry.num_requests is None else {"num_requests": entry.num_requests}
+        title, parameters = entry.titled(workload.title), workload.parameters | number
+        given = {"name": entry.name, "title": title, "parameters": parameters}
+        workloads[name] = workload.model_copy(update=given)
     project = Project(study=study, file=file, root=root, workloads=workloads, datasets=datasets)
     _check(project)
     return project
-
-
-def _with_load(workload: NamedWorkload, entry: StudyWorkload) -> NamedWorkload:
-    """A workload as a study sends it: under the study's name, with as many requests."""
-    number = {} if entry.num_requests is None else {"num_requests": entry.num_requests}
-    title, parameters = entry.titled(workload.title), workload.parameters | number
-    return workload.model_copy(update={"name": entry.name, "title": title, "parameters": parameters})
 
 
 def _check(project: Project) -> None:

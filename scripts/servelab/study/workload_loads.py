@@ -66,11 +66,6 @@ def _has_capacity(given: object) -> bool:
     return isinstance(given, CapacityLoad) or (isinstance(given, dict) and "capacity" in given)
 
 
-def point_name(workload: str, of: LoadOf, value: float) -> str:
-    """Name of a point: `sharegpt-c16` at most 16 in flight, `sharegpt-r2.5` at 2.5 requests/s."""
-    return f"{workload}-{'c' if of == 'max_concurrency' else 'r'}{Decimal(repr(value)).normalize():f}"
-
-
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 """A name that a user gives: it is part of file names."""
 NO_LIMIT = "inf"
@@ -217,7 +212,9 @@ def _points(entry: StudyWorkload, curve: Curve) -> list[StudyWorkload]:
     found: list[StudyWorkload] = []
     for value in curve.values:
         level = int(value) if curve.of == "max_concurrency" else value
-        own = {"name": point_name(entry.name, curve.of, level), "workload": entry.of, curve.of: level}
+        # `sharegpt-c16` at most 16 in flight, `sharegpt-r2.5` at 2.5 requests/s
+        name = f"{entry.name}-{'c' if curve.of == 'max_concurrency' else 'r'}{Decimal(repr(level)).normalize():f}"
+        own = {"name": name, "workload": entry.of, curve.of: level}
         if entry.title is not None:
             own["title"] = f"{entry.title}, {_WORDS[curve.of](level)}"
         content = {key: getattr(entry, key) for key in StudyWorkload.model_fields} | own

@@ -185,8 +185,12 @@ def _rows(a: StudySide, b: StudySide, judged: JudgedPair, kind: str) -> Iterator
     for side, run in (("a", pair.a), ("b", pair.b)):
         shared |= {f"{name}_{side}": value for name, value in _run_columns(run).items()}
     yield shared | _figures(pair, metric, basis, judged.change) | {"is_objective": True}
-    for other in METRICS if judged.change is not None else ():
-        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b, pair)):
+    if judged.change is None:
+        return
+    one, another = pair.both
+    same_limits = a.study.slos_of(one.workload) == b.study.slos_of(another.workload)
+    for other in METRICS:
+        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not same_limits):
             continue
         other_basis = basis_of(a, other.tag, pair)
         before, after = (run.values(other.tag, other_basis) for run in pair.both)
@@ -202,11 +206,6 @@ def basis_of(a: StudySide, metric: str, pair: RunPair) -> Basis:
         return basis
     one, other = pair.both
     return "accelerator" if METRICS.get(metric).is_rate and one.accelerators != other.accelerators else "deployment"
-
-
-def _same_limits(a: StudySide, b: StudySide, pair: RunPair) -> bool:
-    one, other = pair.both
-    return a.study.slos_of(one.workload) == b.study.slos_of(other.workload)
 
 
 def _differs(pair: RunPair) -> Row:

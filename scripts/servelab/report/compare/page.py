@@ -108,6 +108,8 @@ def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
 def _pairs(pairs: pd.DataFrame, label: str, links: Links) -> Table:
     rows = []
     for row in pairs.to_dict("records"):
+        # remarks that the figures lack: failures, failed checks, why there is no change
+        is_noted = value_or_none(row["change_percent"]) is None or "suspect" in str(row["why"])
         good = row["verdict"] == "better" and value_or_none(row["change_ci95_low_percent"]) is not None
         rows.append(
             [
@@ -115,7 +117,7 @@ def _pairs(pairs: pd.DataFrame, label: str, links: Links) -> Table:
                 _side(row, "a", links),
                 _side(row, "b", links),
                 change_cell(row, None, bool(row["higher_is_better"])),
-                Cell(str(row["verdict"]), note=_note(row), is_good=good),
+                Cell(str(row["verdict"]), note=str(row["why"]) if is_noted else "", is_good=good),
                 _differs(row),
             ]
         )
@@ -153,12 +155,6 @@ def _side(row: Record, side: str, links: Links) -> Cell:
     value = estimate(row[f"value_{side}"], row[f"ci95_low_{side}"], row[f"ci95_high_{side}"])
     sign = mark(value_or_none(row[f"validity_{side}"]))
     return Cell(value, note=version, link=link, mark=sign, mark_why=MARKS_KEY if sign else "")
-
-
-def _note(row: Record) -> str:
-    """Remarks that the figures lack: failures, failed checks, why there is no change."""
-    is_shown = value_or_none(row["change_percent"]) is None or "suspect" in str(row["why"])
-    return str(row["why"]) if is_shown else ""
 
 
 def _differs(row: Record) -> Cell:
