@@ -5,6 +5,8 @@ import shutil
 import pytest
 from slurm.conftest import SlurmWorkspace, gpu_study, slurm_with
 
+from servelab.search.project import load_project
+
 pytestmark = pytest.mark.slurm
 NVIDIA_SMI = """\
 name="NVIDIA H100 80GB HBM3"
@@ -53,13 +55,15 @@ def pair():
 
 def test_a_study_ends_as_if_the_bad_node_did_not_exist(pair, tmp_path):
     workspace = SlurmWorkspace.on(pair, tmp_path / "workspace", [gpu_study(candidates=8)])
-    workspace.snakemake("--until", "build_environment")
+    project = load_project(workspace.folder / "config/studies/gpus.yaml", workspace.folder)
+    environment = f"results/envs/llama.cpp-{project.environment_sha256('llama.cpp')[:12]}"
+    workspace.snakemake("--", f"{environment}/environment.json")
     envs = workspace.folder / "results/envs"
     shared = envs.resolve()
     envs.unlink()
     shutil.copytree(shared, envs, symlinks=True, ignore=lambda _, names: [n for n in names if n.startswith("vllm-")])
-    for module in envs.glob("llama.cpp-*/venv/lib/python*/site-packages/xllamacpp/__init__.py"):
-        module.write_text(module.read_text() + PLANTED)
+    (module,) = (workspace.folder / environment).glob("venv/lib/python*/site-packages/xllamacpp/__init__.py")
+    module.write_text(module.read_text() + PLANTED)
     output = workspace.snakemake()
     jobs = [job for job in pair.jobs("all") if job["run"] in workspace.runs()]
     lost = [job for job in jobs if job["state"] == "FAILED"]
