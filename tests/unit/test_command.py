@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -194,7 +195,6 @@ def test_the_wheel_alone_runs_the_demo(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    busy = "Cannot tell, so keep the baseline: runs of the search were disturbed"
-    assert "Use this command" in done.stdout or busy in done.stdout
+    assert "Use this command" in done.stdout or re.search("Cannot tell.* disturbed", done.stdout)
     assert (tmp_path / "empty/results/studies/cpu-smollm2/report.html").exists()
     assert str(ROOT) not in (tmp_path / "empty/results/studies/cpu-smollm2/study.json").read_text()

@@ -48,7 +48,8 @@ def forms(
         changed=True,
         configuration=SimpleNamespace(accelerators=accelerators),
     )
-    origin = SimpleNamespace(image=lambda _: image, model_has_name=lambda _: has_name)
+    manifest = SimpleNamespace(environment=SimpleNamespace(image=image))
+    origin = SimpleNamespace(manifest=lambda _: manifest, model_has_name=lambda _: has_name)
     return {form.title: form for form in forms_of(study, recommended, origin, baseline)}
 
 
