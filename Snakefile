@@ -27,4 +27,8 @@ rule all:
         # what was deleted is made again: a table of a stage, or a run, also where the report is still there
         made=[file for search in STUDIES.searches for file in FILES.made(search)],
         runs=lambda wildcards: RUNS.all_to_wait_for(),
+        # `--until` counts jobs that are known, and runs are known only once their stage is planned
+        fetched=lambda wildcards: (
+            SOURCES.missing(RESULTS) if workflow.dag_settings.until else []
+        ),
         index=["results/index.html", "results/index.md"],

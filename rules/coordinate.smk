@@ -26,7 +26,8 @@ onstart:
         if CONFIG.sign:
             check_key(CONFIG.sign)
         PLACEMENTS.check_nodes(STUDIES.live)
-        if workflow.local_exec and not workflow.dag_settings.targets:
+        asked = workflow.dag_settings
+        if workflow.local_exec and not (asked.targets or asked.until):
             STUDIES.check_accelerators(UNMEASURED)
             STUDIES.check_environments(RESULTS, UNMEASURED)
         claim_studies(STUDIES.searches, RESULTS)

@@ -1,6 +1,12 @@
 """Reads datasets and tokenizers; makes results/datasets and results/workloads: the exact requests, once, for every engine."""
 
 
+# a target: a machine with a network makes all that is to be measured on one without
+rule fetch:
+    input:
+        lambda wildcards: SOURCES.missing(RESULTS),
+
+
 rule download_dataset:
     output:
         dataset=update("results/datasets/{dataset}-{content}/dataset.json"),

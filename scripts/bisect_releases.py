@@ -11,7 +11,6 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.files import own_or_shipped
 from servelab.engines import locking
 from servelab.search.bisect import (
     FIRST_PAIRS,
@@ -122,8 +121,7 @@ def _releases(arguments: argparse.Namespace, recipe: str) -> list[str]:
         raise ConfigError("--good, --bad, --releases: the good release must be the first, and the bad one the last")
     if arguments.releases is not None:
         return [arguments.good, *map(str, between), arguments.bad]
-    package = locking.read_recipe(own_or_shipped(Path(), "envs/recipes.yaml"), recipe).project
-    return locking.releases_between(locking.package_index(), package, arguments.good, arguments.bad)
+    return locking.releases_between(*locking.index_and_package(recipe), arguments.good, arguments.bad)
 
 
 def line_of(step: ComparedReleases, metric: str) -> str:

@@ -14,7 +14,7 @@ from servelab.search.planning import shown
 from servelab.search.project import load_project
 from servelab.study.project import Project
 from servelab.tune.added_candidate import add_candidate
-from servelab.tune.typed_command import read_command
+from servelab.tune.typed_command import with_flags
 
 
 def options() -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def read_candidate(arguments: argparse.Namespace, project: Project) -> dict[str,
     if alias not in project.study.engines:
         raise ConfigError(f"{project.file}: --engine {alias}: the study has {', '.join(project.study.engines)}")
     flags = [each if each.startswith("-") else f"--{each}" for each in arguments.argument]
-    command = read_command([*project.engine(alias).display_base("MODEL"), *flags])
+    command = with_flags(project.engine(alias), ["MODEL", *flags], {}, None)
     if command.left_out:
         name, why = next(iter(command.left_out.items()))
         raise ConfigError(f"--argument {name}: may not be set: {why}")

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bisect_releases
+from packaging.version import Version
 
 from servelab.cli.checkout import COMMAND
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT
+from servelab.engines.locking import index_and_package, newest_release
 from servelab.report.compare.conditions import EXIT_CODES, Word
 from servelab.search.bisect import InterleavedPairs, ReleaseStarts, Skipped, release_lock
 from servelab.search.planning import effective_changes, shown
@@ -33,32 +35,37 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("study", help="name of the study")
     parser.add_argument("--engine", required=True, help="the study's name for the engine")
-    parser.add_argument("--to", required=True, metavar="VERSION", help="the new release")
+    parser.add_argument("--to", metavar="VERSION", help="the new release (default: the newest of the package index)")
     parser.add_argument("--lock", type=Path, help="its lock; default: that of envs/, or one that uv resolves now")
     parser.add_argument("--recipe", help="entry of envs/recipes.yaml for a missing lock; default: the engine's name")
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
     parser.add_argument("--bisect", action="store_true", help="if the baseline is slower, find the release that did it")
-    parser.add_argument("--yes", action="store_true", help="do not ask before servers are started")
+    parser.add_argument("--yes", action="store_true", help="do not ask; say nothing if there is nothing newer")
     bisect_releases.add_place_options(parser)
-    parser.add_argument("--watch", action="store_true", help="print a line for cron that tries each night; run nothing")
+    parser.add_argument("--watch", action="store_true", help="print a line for cron: each night, the newest release")
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
     project = bisect_releases.project_of(arguments)
-    study, file, alias, version = project.study, project.file, arguments.engine, arguments.to
-    entry, engine = study.engines[alias], project.engine(alias)
+    study, file, alias = project.study, project.file, arguments.engine
+    entry, recipe = study.engines[alias], arguments.recipe or project.engine(alias).name
+    if entry.runtime != "venv" and not (arguments.to and arguments.lock):
+        raise ConfigError(f"--to, --lock: name a release and its lock; engines.{alias} is not built from packages")
     if arguments.watch:
+        if arguments.to or arguments.lock:
+            raise ConfigError("--watch: leave out --to and --lock: each night it tries the newest release")
         command = [sys.executable, str(CHECKOUT / COMMAND), "upgrade"]  # cron's PATH has no servelab
         line = [*command, *(word for word in sys.argv[2:] if word != "--watch"), "--yes"]
         print(f"0 1 * * * cd {shlex.quote(str(Path.cwd()))} && {shlex.join(line)}")
         return
-    if entry.version == version:
-        raise ConfigError(f"{file}: --to {version}: the study has this release already")
-    if entry.runtime != "venv" and not arguments.lock:
-        raise ConfigError(f"--lock: name the lock of {version}; engines.{alias} is not built from packages")
+    version = arguments.to or newest_release(*index_and_package(recipe))
+    if version == entry.version or not (arguments.to or Version(version) > Version(entry.version)):
+        if not arguments.yes:
+            print(f"{file}: engines.{alias} has {entry.version}, and {version} is not newer")
+        return
     try:
-        new_lock = arguments.lock or release_lock(engine.name, arguments.recipe or engine.name, version)
+        new_lock = arguments.lock or release_lock(project.engine(alias).name, recipe, version)
     except Skipped as why:
         raise ServelabError(str(why)) from None
     locks = {entry.version: project.lock(alias), version: new_lock}

@@ -22,6 +22,7 @@ from patience import until
 CLIENTS = ("sbatch", "salloc", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacctmgr", "sshare")
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", *CLIENTS)
 SBIN = "/usr/sbin:/sbin"
+SLURM_CONF = Path(__file__).parents[1] / "data/slurm.conf"
 ACCELERATORS = {"gpu1": "gpu:h100", "npu1": "npu:ascend910b", "cpu1": None}
 """Nodes and what they have 8 of."""
 
@@ -245,7 +246,7 @@ class Cluster:
         names["address"] = self._address(next(iter(self.nodes)))
         # with it, daemons listen on the address of the host's name, which a network of our own has not
         names["communication"] = "" if self._network else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny"
-        text = SLURM_CONF.format(nodes="\n".join(nodes), **names)
+        text = SLURM_CONF.read_text().format(nodes="\n".join(nodes), **names)
         (folder / "etc/slurm.conf").write_text(text)
         (folder / "etc/gres.conf").write_text("\n".join(gres) + "\n")
         (folder / "etc/cgroup.conf").write_text("CgroupAutomount=no\n")
@@ -264,49 +265,3 @@ class Cluster:
         path = self.bin / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-
-
-SLURM_CONF = """\
-ClusterName=servelab
-SlurmctldHost={host}({address})
-SlurmctldPort={controller}
-{communication}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-# a job goes back into the queue only when its credential is no longer valid, after 120 s by default
-AuthInfo=socket={folder}/munge/socket/munge,cred_expire=10
-CredType=cred/munge
-StateSaveLocation={folder}/state/ctld
-SlurmdSpoolDir={folder}/state/%n
-SlurmctldPidFile={folder}/pids/slurmctld.pid
-SlurmdPidFile={folder}/pids/slurmd-%n.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd-%n.log
-# no cgroups: a container may not have them
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherParams=OverMemoryKill
-JobAcctGatherFrequency=task=1
-MpiDefault=none
-SwitchType=switch/none
-AccountingStorageType=accounting_storage/none
-# a node set down by hand stays down
-ReturnToService=1
-# nodes that are larger than this machine
-SlurmdParameters=config_overrides
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=500
-SchedulerType=sched/backfill
-SchedulerParameters=sched_min_interval=10000,bf_interval=1,bf_min_age_reserve=0,batch_sched_delay=0,sched_interval=1
-MinJobAge=3600
-InactiveLimit=0
-KillWait=15
-CompleteWait=0
-SlurmctldTimeout=60
-SlurmdTimeout=15
-GresTypes=gpu,npu
-{nodes}
-"""

@@ -13,9 +13,11 @@ from made_study import demo_study
 
 from servelab.cli.launch import COMMANDS, Script
 from servelab.core.errors import ConfigError
+from servelab.engines.adapters import ENGINES
 from servelab.search.project import load_project
 from servelab.search.simulate import Measured, simulate_project
 from servelab.search.strategies import STRATEGIES
+from servelab.tune.typed_command import with_flags
 
 ROOT = Path(__file__).parents[2]
 BEGUN = "  - name: proposed # mine\n    candidates: []\n# behind the stages\n"
@@ -102,6 +104,12 @@ def test_it_is_tried_on_the_winner_of_any_search(make_project, strategy):
     assert found.winner.options["max_num_seqs"] == 32 and found.winner.arguments == {"--ubatch-size": 64}
     assert found.verdict == "better"
     assert sum(each.options.get("max_num_seqs") == 32 for each in measured) >= 4
+
+
+@pytest.mark.parametrize("engine", [*ENGINES], ids=lambda engine: engine.name)
+def test_an_argument_is_read_for_any_engine_also_one_that_no_typed_command_starts(engine):
+    found = with_flags(engine, ["MODEL", "--its-own=77"], {}, None)
+    assert (found.engine, found.arguments, found.left_out) == (engine.name, {"its-own": 77}, {})
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("skills/*/SKILL.md")), ids=lambda file: file.parent.name)

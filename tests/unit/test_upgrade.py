@@ -1,18 +1,23 @@
 """`servelab upgrade`: the verdict on a release, and the edit of the study's file."""
 
+import shlex
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
+import upgrade_engine
 import yaml
 from bisect_releases import add_place_options, place_of
 
 from servelab.core.errors import ConfigError
+from servelab.core.yaml_file import read_yaml
 from servelab.metrics.statistics import Interval
 from servelab.search.bisect import ComparedReleases
 from servelab.search.upgrade import take_release
 from servelab.study.study import Objective
 
+ROOT = Path(__file__).parents[2]
 BLOCK = """\
 study: mine # kept
 engines:
@@ -49,6 +54,20 @@ def test_releases_are_measured_where_a_study_is_and_the_plan_says_where(words, v
         monkeypatch.setenv("SNAKEMAKE_PROFILE", variable)
     add_place_options(parser := ArgumentParser())
     assert place_of(parser.parse_args(words)) == (given, place)
+
+
+@pytest.mark.parametrize("newest", ["1.0", None])
+def test_what_cron_starts_each_night_ends_well_and_in_silence_where_nothing_is_newer(newest, monkeypatch, capsys):
+    """Issue: once the study had the release that its line named, each night ended in an error."""
+    monkeypatch.chdir(ROOT)
+    words = ["cpu-smollm2", "--engine", "llama.cpp"]
+    own = read_yaml(Path("config/studies/cpu-smollm2.yaml"))["engines"]["llama.cpp"]["version"]
+    monkeypatch.setattr(upgrade_engine, "newest_release", lambda index, package: newest or own)
+    monkeypatch.setattr(sys, "argv", ["servelab", "upgrade", *words, "--watch"])
+    upgrade_engine.main(upgrade_engine.options().parse_args([*words, "--watch"]))
+    line = shlex.split(capsys.readouterr().out)
+    upgrade_engine.main(upgrade_engine.options().parse_args(line[line.index("upgrade") + 1 :]))
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STA
 from servelab.workflow import progress_lines
 from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
 from servelab.workflow.made_from import CODE, MADE_FROM, write_digests
-from servelab.workflow.needs import Sources
+from servelab.workflow.needs import Sources, run_files
 from servelab.workflow.placement import Placements
 from servelab.workflow.rule_parts import StudyFiles
 from servelab.workflow.studies import Studies, WorkflowConfig
@@ -233,6 +233,18 @@ def test_sources_of_a_study(project):
     assert found.lock == project.lock(alias) and found.runtime == "venv"
     with pytest.raises(ConfigError, match="no engine of the studies serves nothing"):
         sources.converter("nothing")
+
+
+def test_before_a_stage_is_planned_all_that_its_runs_are_made_from_is_known(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    missing = Sources({"a": project}).missing(Path("results"))
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    needed = {file for each in plan.candidates for run in each.runs for file in run_files(run.spec).values()}
+    assert needed < set(missing)  # other workloads too
+    for file in needed:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    assert set(Sources({"a": project}).missing(Path("results"))) == set(missing) - needed
 
 
 def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):

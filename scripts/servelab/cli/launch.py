@@ -28,6 +28,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.run_spec import DISTURBED, FAILED
+from servelab.core.yaml_file import read_shipped
 
 PROFILE = Path("profiles/default")
 SNAKEFILE = Path("Snakefile")
@@ -40,6 +41,7 @@ HERE, SBATCH = "--here", "--sbatch"
 """Options of `servelab run`: the whole study in this allocation, and the batch script that does so."""
 _QUIET = ("--quiet", "all")
 """Without Snakemake's own listing."""
+_TEXTS: dict[str, str] = read_shipped(Path(__file__).with_suffix(".yaml"))
 
 
 def snakemake_line(
@@ -154,7 +156,7 @@ class Workflow:
     def start(self, name: str, root: Path, words: Sequence[str]) -> None:
         """See `Script.start`; Snakemake takes the place of this process."""
         if any(word in ("-h", "--help") for word in words):
-            print(f"{self.text}\n\nUsage: servelab {name} {_WORDS_FOR_SNAKEMAKE}")
+            print(f"{self.text}\n\nUsage: servelab {name} {_TEXTS['words']}")
             return
         os.chdir(root)
         given, is_json = words, "--json" in words and name in ("plan", "run")
@@ -196,32 +198,13 @@ class Workflow:
         os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606
 
 
-PLAN = """Prints what is left to measure: stages, server starts, accelerator-hours; runs nothing.
-
-With `--json`, an object for each study."""
-
-RUN = """Runs studies: measures what is missing, proves the winner, writes the report.
-
-With `--here`, all of it in this machine or allocation (`salloc`, a pod): candidates side by side on its devices, and no
-start that would not end in time; the same command goes on in the next allocation. `--sbatch` prints a script for it.
-
-`--again disturbed`, `--again failed` or `--again RUN...` (the beginnings of ids) measures these runs again; what was
-measured of them moves to results/runs/set-aside. `--json` prints an object a line as jobs begin, finish and fail."""
-
-
-_WORDS_FOR_SNAKEMAKE = """[STUDY]... [SNAKEMAKE OPTION]...
-
-STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
-a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
-SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
-
 COMMANDS: dict[str, Script | Workflow] = {
     "demo": Script("run_demo"),
     "tune": Script("tune_command"),
     "init": Script("tune_command"),
     "check": Script("check_studies"),
-    "plan": Workflow(["--dry-run", *_QUIET], PLAN),
-    "run": Workflow([], RUN),
+    "plan": Workflow(["--dry-run", *_QUIET], _TEXTS["plan"]),
+    "run": Workflow([], _TEXTS["run"]),
     "propose": Script("propose_candidate"),
     "status": Script("status"),
     "report": Script("show_recommendation"),
@@ -229,7 +212,7 @@ COMMANDS: dict[str, Script | Workflow] = {
     "upgrade": Script("upgrade_engine"),
     "bisect": Script("bisect_releases"),
     "bench": Script("bench_server"),
-    "archive": Workflow(["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
+    "archive": Workflow(["archive"], _TEXTS["archive"]),
     "verify": Script("verify_archive"),
     "restore": Script("restore_archive"),
     "read": Script("read_log"),
@@ -237,20 +220,12 @@ COMMANDS: dict[str, Script | Workflow] = {
 }
 """Subcommands in the order of a study's life."""
 
-_HELP = """Usage: servelab COMMAND [WORD]...    (`servelab COMMAND --help` explains one)
-
-Finds the fastest way to serve a language model on your hardware, by measuring it.
-
-Every command works from any folder of a checkout, and from any folder that has a study. Paths in its arguments are
-relative to the current folder, those that it prints to the checkout or to that folder.
-"""
-
 
 def servelab(words: Sequence[str]) -> None:
     """Runs a subcommand with the words after it; an error that the user can fix is a `ServelabError`."""
     name, *rest = words or ["--help"]
     if name in ("-h", "--help"):
-        print(_HELP)
+        print(_TEXTS["servelab"])
         for each, command in COMMANDS.items():
             print(f"  {each:10}{command.text.splitlines()[0]}")
     elif name == "--version":

@@ -21,7 +21,7 @@ from pydantic import Field, RootModel
 from uv import find_uv_bin
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.files import replacing
+from servelab.core.files import own_or_shipped, replacing
 from servelab.core.registry import nearest
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_yaml
@@ -86,12 +86,24 @@ def package_index(variables: Mapping[str, str] = os.environ) -> str:
     return chosen.rstrip("/")
 
 
+def index_and_package(recipe: str) -> tuple[str, str]:
+    """The package index, and the package there that has the version of a recipe."""
+    return package_index(), read_recipe(own_or_shipped(Path(), "envs/recipes.yaml"), recipe).project
+
+
 def releases_between(index: str, project: str, first: str, last: str) -> list[str]:
     """Releases of a package from `first` to `last`, both included, in order; no others that are for trial only."""
     low, high = Version(first), Version(last)
-    found = {each for file in files_of(index, project) if (each := _version_of(file["filename"])) is not None}
-    chosen = {each for each in found if low < each < high and not each.is_prerelease} | {low, high}
-    return [str(each) for each in sorted(chosen)]
+    chosen = {each for each in _versions(files_of(index, project)) if low < each < high and not each.is_prerelease}
+    return [str(each) for each in sorted(chosen | {low, high})]
+
+
+def newest_release(index: str, project: str) -> str:
+    """The newest release of a package that is for use and was not withdrawn; `ServelabError` if there is none."""
+    listed = [file for file in files_of(index, project) if not file.get("yanked")]
+    if found := [each for each in _versions(listed) if not each.is_prerelease]:
+        return str(max(found))
+    raise ServelabError(f"{index} lists no release of {project}")
 
 
 def files_of(index: str, project: str) -> list[dict[str, Any]]:
@@ -101,10 +113,9 @@ def files_of(index: str, project: str) -> list[dict[str, Any]]:
     try:
         answer = httpx.get(f"{index}/{project}/", headers={"Accept": _JSON}, follow_redirects=True, timeout=60)
         answer.raise_for_status()
-        listed: list[dict[str, Any]] = answer.json()["files"]
+        return list(answer.json()["files"])
     except (httpx.HTTPError, ValueError, KeyError) as error:
         raise ServelabError(f"{index} does not list {project} as JSON ({error}); give the date with AS_OF=") from error
-    return listed
 
 
 def find_release(listed: list[dict[str, Any]], project: str, version: str) -> Release:
@@ -112,10 +123,8 @@ def find_release(listed: list[dict[str, Any]], project: str, version: str) -> Re
     wanted = Version(version)
     files = [file for file in listed if _version_of(file["filename"]) == wanted]
     if not files:
-        found = sorted({each for file in listed if (each := _version_of(file["filename"])) is not None})
-        raise ConfigError(
-            f"the package index has no {project} {version}; its newest are {', '.join(map(str, found[-3:]))}"
-        )
+        found = ", ".join(map(str, sorted(_versions(listed))[-3:]))
+        raise ConfigError(f"the package index has no {project} {version}; its newest are {found}")
     dates = [datetime.fromisoformat(file["upload-time"]) for file in files if file.get("upload-time")]
     if not dates:
         raise ConfigError(
@@ -133,17 +142,8 @@ def as_of(release: Release) -> datetime:
 def uv_command(recipe: Recipe, cutoff: datetime, glibc: tuple[int, int], index: str, wheels: str) -> list[str]:
     """uv's command without input and output; `wheels` names a folder or page with PyTorch's CPU builds, or is empty."""
     major, minor = max(glibc, _OLDEST_GLIBC)
-    command = [
-        find_uv_bin(),
-        "pip",
-        "compile",
-        "--no-config",
-        "--quiet",
-        "--python-version",
-        _PYTHON,
-        "--generate-hashes",
-    ]
-    command += ["--only-binary", ":all:", "--python-platform", f"x86_64-manylinux_{major}_{minor}"]
+    command = [find_uv_bin(), "pip", "compile", "--no-config", "--quiet", "--generate-hashes", "--only-binary", ":all:"]
+    command += ["--python-version", _PYTHON, "--python-platform", f"x86_64-manylinux_{major}_{minor}"]
     command += ["--default-index", index, "--exclude-newer", cutoff.isoformat()]
     if recipe.torch and wheels:
         command += ["--find-links", wheels]
@@ -177,6 +177,10 @@ def header(name: str, version: str, cutoff: datetime) -> str:
     return (
         f"# Made by `make lock ENGINE={name} VERSION={version}`.\n# As of {cutoff:%Y-%m-%dT%H:%M:%SZ}: nothing newer.\n"
     )
+
+
+def _versions(listed: list[dict[str, Any]]) -> set[Version]:
+    return {each for file in listed if (each := _version_of(file["filename"])) is not None}
 
 
 def _version_of(filename: str) -> Version | None:

@@ -151,14 +151,15 @@ def _read(words: list[str], variables: dict[str, str], image: str | None) -> Typ
             if begins := re.match(rf"({engine.typed.begins})(?= |$)", text):
                 set_before = dict(each.split("=", 1) for each in words[:place] if _VARIABLE.fullmatch(each))
                 rest = words[place + len(begins[0].split()) :]
-                return _with_flags(engine, rest, variables | set_before, image)
+                return with_flags(engine, rest, variables | set_before, image)
     if named and not re.match(r"(ba)?sh\b|python", " ".join(words)):  # the image starts the server, with these flags
-        return _with_flags(named[0], words, variables, image)
+        return with_flags(named[0], words, variables, image)
     known = ", ".join(" ".join(engine.display_base("MODEL")) for engine in ENGINES if engine.typed)
     raise ConfigError(f"`{shlex.join(words[:3])}` starts no engine that is known here; known are {known}")
 
 
-def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], image: str | None) -> TypedCommand:
+def with_flags(engine: Engine, words: list[str], variables: dict[str, str], image: str | None) -> TypedCommand:
+    """The command of an engine, which may be one that no known command starts, by the words after its beginning."""
     model, given = _model_and_flags(engine, [_expanded(word, variables) for word in words])
     revision = given.pop("--revision", None)
     options = _options(engine, given)
@@ -194,12 +195,12 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
 
 def _model_and_flags(engine: Engine, words: list[str]) -> tuple[str, dict[str, Any]]:
     """The model, and each other flag with its value, also of a configuration file that a flag names."""
-    assert engine.typed is not None
+    model_flags = engine.typed.model_flags if engine.typed else ()
     model, given = _pairs(words)
     if isinstance(file := given.get("--config"), str) and Path(file).is_file():
         model, given = _pairs([*_of_file(Path(file)), *words])
         del given["--config"]
-    for flag in engine.typed.model_flags:
+    for flag in model_flags:
         model = str(given.pop(flag)) if flag in given else model
     if own := engine.own_flags():  # the launcher knows one name of each
         for flag in given.keys() - own:
@@ -209,9 +210,7 @@ def _model_and_flags(engine: Engine, words: list[str]) -> tuple[str, dict[str, A
     elif engine.abbreviates and (listed := known_flags(engine, "")):
         given = {_in_full(flag, listed.flags): value for flag, value in given.items()}
     if model is None:
-        raise ConfigError(
-            f"the command names no model; {engine.name} takes it by {' or '.join(engine.typed.model_flags)}"
-        )
+        raise ConfigError(f"the command names no model; {engine.name} takes it by {' or '.join(model_flags)}")
     return model, given
 
 

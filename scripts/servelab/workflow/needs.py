@@ -13,6 +13,7 @@ from servelab.core.identity import canonical_json, content_id, lock_sha256, work
 from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
 from servelab.engines.adapters import ENGINES
 from servelab.measure.environment_gate import settings_id
+from servelab.search.preflight.place import known_candidates
 from servelab.study.predictions import KERNEL_TIMINGS
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
@@ -97,6 +98,15 @@ class Sources:
     def _settings_id(self, environment: str) -> str:
         (project, alias), *_ = used = self._served_from(environment)
         return settings_id(project.engine(alias), project.study.hardware.device, served_settings(used))
+
+    def missing(self, results: Path) -> list[str]:
+        """Environments, models and requests of all studies, whatever they find, that are not there yet."""
+        candidates = (known for each in self._projects.values() for known in known_candidates(each, results))
+        files = [
+            file for known in candidates for run in known.planned.measured_runs for file in run_files(run.spec).values()
+        ]
+        files += [*self._environments, *(f"results/workloads/{each}/requests.parquet" for each in self.workloads)]
+        return sorted({file for file in files if not Path(file).exists()})
 
     def datasets(self, workload: str) -> list[str]:
         """The dataset that a workload draws from, if it draws from one."""

@@ -198,14 +198,9 @@ def _ask(*command: str, check: bool = True) -> str:
         raise Outage(f"cannot ask Slurm for jobs of an earlier workflow: {error}") from error
 
 
-_USUAL = re.compile(
-    r"None|Priority|Resources|Dependency|BeginTime|JobArrayTaskLimit|Licenses|Cleaning|Prolog|Reservation|SystemFailure"
-    r"|(QOS|Assoc|Association)(Grp\w*|Max(Jobs|Submit)\w*|Max\w*Per(User|Account)\w*|(Job|Resource)Limit|UsageThreshold)"
-    r"|launch failed.*|NodeDown|Federat\w*|Burst\w*",
-    re.IGNORECASE,
-)
-"""Reasons of jobs that start by themselves, as other jobs end."""
 _FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
+_USUAL = re.compile("|".join(_FACTS["usual"]), re.IGNORECASE)
+"""Reasons of jobs that start by themselves, as other jobs end."""
 _KEYS: dict[str, list[str]] = _FACTS["keys"]
 """Words of a reason, first match → the keys of a placement that may be wrong."""
 OPTIONS: dict[str, str] = _FACTS["options"]
