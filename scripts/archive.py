@@ -39,9 +39,7 @@ def archive_study(rule: RuleJob) -> None:
     manifest = build_redacted(archive, contents, source, root, redactor)
     said = sign_archive(archive, key)
     redacted = sum(member.redacted for member in manifest.members.values())
-    print(
-        f"{archive}: {len(manifest.members)} files, {redacted} of them redacted; {said}; sha256 {file_sha256(archive)}"
-    )
+    print(f"{archive}: {len(manifest.members)} files, {redacted} redacted; {said}; sha256 {file_sha256(archive)}")
     for left_out, why in manifest.omitted.items():
         print(f"omitted: {left_out}: {why}", flush=True)
     try:

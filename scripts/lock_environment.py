@@ -16,12 +16,8 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="entry of envs/recipes.yaml")
     parser.add_argument("--version", required=True, help="its release")
     parser.add_argument("--recipes", type=Path, default=Path("envs/recipes.yaml"))
-    parser.add_argument(
-        "--wheels", default="", help="folder or page with PyTorch's CPU builds; default: PyTorch's index"
-    )
-    parser.add_argument(
-        "--as-of", default="", help="take nothing newer, as 2025-10-05; default: a day after the release"
-    )
+    parser.add_argument("--wheels", default="", help="folder or page of PyTorch's CPU builds; default: its index")
+    parser.add_argument("--as-of", default="", help="take nothing newer, as 2025-10-05; default: a day after release")
     parser.add_argument("--lock", default="", help="file to write; default: envs/<name>-<version>.lock.txt")
     arguments = parser.parse_args()
 

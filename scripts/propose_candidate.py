@@ -45,9 +45,7 @@ def main(arguments: argparse.Namespace) -> None:
         print_line(ProposeOutput(study=arguments.study, candidate=candidate, effective=changes and dict(changes)))
         return
     served = f"; against the baseline, as served: {shown(changes)}" if changes else ""
-    print(
-        f"{file}: the stage `proposed` has it{served}. `servelab run {arguments.study}` measures it after the search."
-    )
+    print(f"{file}: stage `proposed` has it{served}. `servelab run {arguments.study}` measures it after the search.")
 
 
 def read_candidate(arguments: argparse.Namespace, project: Project) -> dict[str, object]:

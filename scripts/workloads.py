@@ -55,9 +55,7 @@ def prepare_workload(rule: RuleJob) -> None:
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error, "spec", WorkloadSpec)) from None
     if spec.generator_version != workload.version:
-        raise ConfigError(
-            f"spec: it needs version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
-        )
+        raise ConfigError(f"spec: needs version {spec.generator_version} of `{spec.kind}`, this is {workload.version}")
 
     def make() -> None:
         """Writes the requests, and workload.json beside them."""

@@ -90,9 +90,7 @@ def test_greedy_answers_stay_as_they_are_or_the_difference_is_named(installed, t
         assert len(found) == COUNT
     for name, found in of_kept.items():
         verdict = judge({"search-0": of_base, "search-1": of_again}, {"search-0": found}, Allowed())
-        shown = {
-            figure.name: (figure.value, figure.floor) for finding in verdict.findings for figure in finding.figures
-        }
+        shown = {each.name: (each.value, each.floor) for finding in verdict.findings for each in finding.figures}
         print(engine.name, installed.environment.version, name, shown)
         assert verdict.verdict != CHANGES, (name, verdict.why)
     statuses = [jobs.status(runs, each) for each in (base, again, *kept.values())]

@@ -125,9 +125,7 @@ def test_an_outage_in_the_second_load_loses_that_load_only(doubled, requests_pat
     first, second = runs = loads(doubled, requests_path, endless_path)
     with subprocess.Popen(jobs.command(runs_folder, runs), cwd=jobs.ROOT, stderr=subprocess.DEVNULL) as measuring:
         me = psutil.Process(measuring.pid)
-        until(
-            lambda: jobs.folder(runs_folder, first).exists() and below(me, "servelab.measure.load"), "the second load"
-        )
+        until(lambda: jobs.folder(runs_folder, first).exists() and below(me, "servelab.measure.load"), "a second load")
         measuring.send_signal(signal.SIGTERM)
         assert measuring.wait(60) == OUTAGE
     assert json.loads((runs_folder.parent / "logs/measure/any.json").read_bytes()) == {"kind": "outage", "reason": None}

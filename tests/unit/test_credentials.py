@@ -36,12 +36,8 @@ def test_what_is_a_secret_by_its_name(name, value, secret):
 
 
 def test_errors_show_no_credentials():
-    made = without_credentials(
-        f"model a from https://u:{PASSWORD}@mirror.org/hub: HTTP 401, Authorization: Bearer {HUB}"
-    )
-    assert (
-        made == "model a from https://redacted-secret@mirror.org/hub: HTTP 401, Authorization: Bearer redacted-secret"
-    )
+    made = without_credentials(f"a from https://u:{PASSWORD}@mirror.org/hub: HTTP 401, Authorization: Bearer {HUB}")
+    assert made == "a from https://redacted-secret@mirror.org/hub: HTTP 401, Authorization: Bearer redacted-secret"
     assert has_credential(f"x {HUB}") and not has_credential("a token of the hub")
     assert PASSWORD not in made
     named = '{"header-env": {"api-key": "AZURE_KEY"}}'

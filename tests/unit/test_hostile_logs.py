@@ -27,9 +27,7 @@ KINDS: dict[str, Callable[[random.Random, int], str]] = {
     "6,000 digits": lambda draw, size: CONSOLE.replace(
         "\nConcurrency", "\nFailed requests: " + "9" * 6000 + "\nConcurrency"
     ),
-    "control characters": lambda draw, size: CONSOLE.replace(
-        "\nConcurrency", "\n\x07\x1b[2J\u202e\x9b: 1\nConcurrency"
-    ),
+    "controls": lambda draw, size: CONSOLE.replace("\nConcurrency", "\n\x07\x1b[2J\u202e\x9b: 1\nConcurrency"),
     "a deep setting": lambda draw, size: f'{{"backend": {"[" * 700}{"]" * 700},{SAVED[1:]}',
     "thousands of figures": lambda draw, size: (
         "{" + ",".join(f'"p{n % 100}.{n}_ttft_ms": {n}' for n in range(1500)) + "," + SAVED[1:]

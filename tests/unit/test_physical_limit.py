@@ -121,9 +121,7 @@ def test_recorded_runs_are_below_and_planted_ones_above(name: str, monkeypatch: 
     folder = Path("config/recorded") / name
     study = load_recorded(folder)
     logs = Logs(study, folder)
-    runs = [
-        Run(study, logs, reference, workload) for reference, each in study.candidates.items() for workload in each.logs
-    ]
+    runs = [Run(study, logs, name, workload) for name, each in study.candidates.items() for workload in each.logs]
     found = 0
     original = Block.value
     for run in runs:

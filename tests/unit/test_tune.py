@@ -166,6 +166,20 @@ CASES = {
         "910B --device ascend --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-30B-A3B -tp 2",
         {"INT8 weights", "TP1", "TP4", "mindie at its defaults"},
     ),
+    "stored smaller": (
+        "A100-SXM4-80GB --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507 -tp 8",
+        {"FP8 weights", "TP4", "DP8 with experts"},
+    ),
+    "whole channels": ("A100-SXM4-80GB --per-node 8 -- vllm serve zai-org/GLM-4.6-FP8 -tp 8", {"4,096 tokens a step"}),
+    "few users": (
+        "H100 --users 4 --engines sglang -- vllm serve Qwen/Qwen3-8B",
+        {"eagle3, 4 ahead, 4 branches", "eagle3, 3 ahead"},
+    ),
+    "other layout": (
+        "H200 --per-node 8 -- sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --dp 8 --enable-dp-attention",
+        {"TP8", "mtp, 1 ahead"},
+    ),
+    "Ascend's own": ("A100-SXM4-80GB -- vllm serve Qwen/Qwen3-30B-A3B", {"4,096 tokens a step"}),
     "held back": (
         "H100 -- vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
         {"16,384 tokens a step", "async scheduling true", "enforce eager false", "max num batched tokens 8192"},
@@ -184,6 +198,7 @@ NEVER = {
     "D": {"FP8 weights"},
     "G": {"TP4", "TP2"},
     "H": {"FP8 weights"},
+    "Ascend's own": {"INT8 weights", "FP8 weights"},
 }
 """What an expert would not try: below a default, no such units, does not fit."""
 
@@ -310,8 +325,8 @@ TRACE = '{"timestamp": 0, "input_length": 900, "output_length": 50, "hash_ids": 
 def test_a_trace_and_a_budget_are_parts_of_the_study(tmp_path, capsys):
     (tmp_path / "our traffic.jsonl").write_text(TRACE * 80)
     words = ["mine", *H100, "--per-node", "2", "--revision", COMMIT, "--root", str(tmp_path), "--budget", "8h"]
-    words += ["--explain", "--trace", str(tmp_path / "our traffic.jsonl")]
-    tune_command.main(tune_command.options().parse_args([*words, "--", "vllm", "serve", "Qwen/Qwen3-32B"]))
+    words += ["--explain", "--all-engines", "--trace", str(tmp_path / "our traffic.jsonl")]
+    tune_command.main(tune_command.options().parse_args([*words, "--", "vllm serve zai-org/GLM-4.5-Air-FP8 -tp 2"]))
     study = load_project(tmp_path / "config/studies/mine.yaml", tmp_path).study
     assert (study.objective.on, study.protocol.arrivals) == ("our-traffic", "replay")
     assert study.budget.accelerator_hours == 16

@@ -126,9 +126,7 @@ def look_at(browser, report: Path, name: str) -> None:
         assert page.evaluate(DRAWN) == [], "a chart is not drawn by the page's script"
         charts = page.evaluate(CHARTS)
         assert charts
-        assert [
-            chart for chart in charts if not (chart["width"] > 100 and chart["height"] > 20 and chart["marks"])
-        ] == []
+        assert [each for each in charts if not (each["width"] > 100 and each["height"] > 20 and each["marks"])] == []
         light = page.evaluate(PAPER), page.evaluate(INK)
         seen.keep(f"{name}-wide-light")
         assert page.evaluate(NARROW) == [], "a chart fills its column"

@@ -27,10 +27,8 @@ def test_a_limit_that_holds_vllm_back_is_found_and_undone(tmp_path):
     workspace.write("config/workloads.yaml", yaml.safe_dump({"eight": ANSWERS}))
 
     def servelab(*words):
-        program = [sys.executable, "scripts/servelab_command.py", *words]
-        done = subprocess.run(
-            program, cwd=workspace.folder, env=workspace.environment(), capture_output=True, text=True
-        )
+        line = [sys.executable, "scripts/servelab_command.py", *words]
+        done = subprocess.run(line, cwd=workspace.folder, env=workspace.environment(), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -245,9 +245,7 @@ def _own_question(where: str, number: int, content: bytes) -> Question:
     except ConfigError as error:
         raise ConfigError(f"{where}: grader: {error}") from None
     if line.expected is None and "grader" in line.model_fields_set:
-        raise ConfigError(
-            f"{where}: expected: a graded question needs the right answer; give it, or leave out `grader`"
-        )
+        raise ConfigError(f"{where}: expected: a graded question needs the right answer; give it, or omit `grader`")
     if line.expected is not None and not line.expected.strip():
         raise ConfigError(f"{where}: expected: is empty; give the right answer, or leave it out")
     if any(not text for text in line.stop):

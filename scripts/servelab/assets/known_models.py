@@ -9,8 +9,8 @@ from typing import Any
 
 from servelab.core.yaml_file import read_yaml
 
-BITS = {"fp8": 8, "int8": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
-"""Bits of a weight by number format, scales included; 16 of all others."""
+BITS = {"fp8": 8, "int8": 8, "ascend": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
+"""Bits of a weight by number format, scales included; 16 of all others. `ascend` is Ascend's own INT8."""
 
 
 @cache

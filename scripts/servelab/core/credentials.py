@@ -390,7 +390,5 @@ def _passed(name: str, shell: Mapping[str, str]) -> str:
             f"{PASS_VARIABLES}: {name} is not set here; set it, or take it out of the site's pass_variables"
         )
     if is_secret(name, shell[name]) or has_credential(shell[name]):
-        raise ConfigError(
-            f"{PASS_VARIABLES}: {name} holds a credential, and each run's manifest would show it; remove it"
-        )
+        raise ConfigError(f"{PASS_VARIABLES}: {name} holds a credential that each run's manifest would show; remove it")
     return shell[name]

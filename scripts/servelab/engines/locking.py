@@ -127,9 +127,7 @@ def find_release(listed: list[dict[str, Any]], project: str, version: str) -> Re
         raise ConfigError(f"the package index has no {project} {version}; its newest are {found}")
     dates = [datetime.fromisoformat(file["upload-time"]) for file in files if file.get("upload-time")]
     if not dates:
-        raise ConfigError(
-            f"the package index does not date its files of {project} {version}; give it with AS_OF=2025-10-05"
-        )
+        raise ConfigError(f"the index does not date its files of {project} {version}; give it with AS_OF=2025-10-05")
     asked = [tuple(map(int, found)) for file in files for found in _GLIBC.findall(file["filename"])]
     return Release(min(dates).astimezone(UTC), min(((major, minor) for major, minor in asked), default=(0, 0)))
 
@@ -164,9 +162,7 @@ def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: 
         full = [*command, "--no-header", asked.name, "--output-file", made.name]
         done = subprocess.run(full, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ServelabError(
-                f"uv finds no solution for {name} {version} as of {cutoff:%Y-%m-%d}:\n{done.stderr.strip()}"
-            )
+            raise ServelabError(f"uv cannot solve {name} {version} as of {cutoff:%Y-%m-%d}:\n{done.stderr.strip()}")
         text = made.read_text(encoding="utf-8")
     with replacing(lock) as temporary:
         temporary.write_text(header(name, version, cutoff) + text, encoding="utf-8")

@@ -102,9 +102,7 @@ class RunInputs:
             (spec.client.name, version_in_identity(of_client, release), spec.client.version),
         ):
             if found != wanted:
-                raise ConfigError(
-                    f"{what}: here is {found}, the run needs {wanted}; change the study's version or lock"
-                )
+                raise ConfigError(f"{what}: here is {found}, the run needs {wanted}; change the version or lock")
         for path in (self.model_json, self.requests, *self.second_models.values()):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")

@@ -234,9 +234,7 @@ def _check_objective(project: Project) -> None:
     for metric, limits in objective.constraints.items():
         check_name(project, "objective.constraints", metric, better, "metric with a better direction")
         if not limits:
-            raise error_at(
-                project, f"objective.constraints.{metric}", "names no statistic; write for example `{mean: 50}`"
-            )
+            raise error_at(project, f"objective.constraints.{metric}", "names no statistic; write one, as `{mean: 50}`")
     own = {f"workloads.{name}.slos": entry.slos or {} for name, entry in project.study.workloads.items()}
     for where, slos in {"objective.slos": objective.slos, **own}.items():
         for metric in slos:

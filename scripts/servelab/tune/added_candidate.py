@@ -28,9 +28,7 @@ def add_candidate(file: Path, root: Path, results: Path, candidate: Mapping[str,
     """
     name = file.stem
     if (results / "studies" / name / "stages" / CONFIRM_FIRST / "plan.json").exists():
-        raise ConfigError(
-            f"{name}: its proof has begun, and takes no more candidates; begin a study under another name"
-        )
+        raise ConfigError(f"{name}: its proof has begun, and takes no more candidates; begin another study")
     text = _with_candidate(file, candidate, " ".join(reason.split()))
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / file.name

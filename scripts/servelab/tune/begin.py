@@ -162,7 +162,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     )
     why_changed = None
     if asked.makes_start:
-        smaller = now.model.others.get("fp8" if now.board.has_fp8 else "int8")
+        smaller = now.model.others.get("fp8" if now.board.has_fp8 else next(iter(now.smaller_formats), ""))
         if smaller and start_sizes(now) == []:
             found = begin(replace(asked, command=replace(command, model=smaller), revision=None), root, ask_model)
             why = f"{command.model} does not fit this node by an estimate, so {smaller} is served: its answers differ."
@@ -291,15 +291,11 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
         found.append(f"The command may not start: the KV cache does not hold one whole context; {flags} would help.")
     share = now.effective.get("memory_share")
     if now.board.is_cpu and share and "kv-cache-memory-bytes" not in now.effective:
-        found.append(
-            f"The engine takes {share:.0%} of the memory: less is free where others run; it then does not start."
-        )
+        found.append(f"The engine takes {share:.0%} of the memory, and does not start where less is free.")
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:
-        found.append(
-            f"{now.model.id} is not in the list of known models: levers for its weights and experts are left out."
-        )
+        found.append(f"{now.model.id} is not a known model: levers for its weights and experts are left out.")
     return found
 
 

@@ -35,9 +35,7 @@ def of_trace(file: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"--trace {file}: {error}") from None
     kind = next((name for name, sign in _FORMATS.items() if lines and re.search(sign, lines[0])), None)
     if kind is None:
-        raise ConfigError(
-            f"--trace {file}: its first line is of none of the formats {', '.join(_FORMATS)}: docs/load.md"
-        )
+        raise ConfigError(f"--trace {file}: its first line has none of the formats {', '.join(_FORMATS)}: docs/load.md")
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")
     count = min(_MOST_REQUESTS, len(lines) - 1)
     dataset = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +28,10 @@ class Proposed:
 
 
 def propose(now: Situation, most: int) -> Proposed:
-    """At most so many candidates, the sure ones first; what a lever does not propose for all engines is for one."""
+    """At most so many candidates; what a lever does not propose for all engines is for one.
+
+    The sure ones come first, then those of the command's engine, then the first of each lever.
+    """
     found = Proposed()
     wanted: list[tuple[Lever, Proposal]] = []
     sides = [now, *map(now.on, now.other_engines)]
@@ -49,7 +53,12 @@ def propose(now: Situation, most: int) -> Proposed:
             else:
                 seen[key] = own.label
                 wanted.append((lever, own))
-    ranked = sorted(wanted, key=lambda pair: (not pair[1].is_sure, pair[0].rank))
+    depths = Counter[tuple[str, str | None]]()
+    keys = []
+    for at, (lever, own) in enumerate(wanted):
+        depths[which := (lever.name, own.on)] += 1
+        keys.append((not own.is_sure, own.on not in (None, now.engine.name), depths[which], lever.rank, at))
+    ranked = [wanted[key[-1]] for key in sorted(keys)]
     found.candidates.extend(pair for pair in wanted if pair in ranked[:most])
     found.left_out.update({p.label: f"beyond the {most} candidates that were asked for" for _, p in ranked[most:]})
     return found

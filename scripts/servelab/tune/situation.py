@@ -18,7 +18,8 @@ from servelab.engines.memory import UNKNOWN, Division, division_of, kv_room_byte
 from servelab.engines.options import PARALLEL_OPTIONS, Parallel
 
 _FP8_OWNERS = ("Qwen", "zai-org")
-"""Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used."""
+"""Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used.
+Qwen's have scales for blocks of 128 x 128, zai-org's for channels."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ class KnownModel:
 def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     """A model by its name on the hub, with what its files say."""
     facts, (entry, number_format) = facts or ModelFacts(), known_entry(model)
-    is_of_owner = model.partition("/")[0] in _FP8_OWNERS
+    owner = model.partition("/")[0]
     if facts.shape is None and "config" in entry:
-        blocks = {"weight_block_size": [128, 128]} if number_format == "fp8" and is_of_owner else {}
+        blocks = {"weight_block_size": [128, 128]} if number_format == "fp8" and owner == "Qwen" else {}
         config = {"max_position_embeddings": entry["context"], **entry["config"], "quantization_config": blocks}
         facts = replace(facts, shape=shape_of_config(config), config=config)
     size = facts.weights_bytes or known_bytes(model)
     others = {kind: entry[kind] for kind in BITS if entry.get(kind, model) != model and kind != number_format}
-    if number_format == "bf16" and is_of_owner:
+    if number_format == "bf16" and owner in _FP8_OWNERS:
         others["fp8"] = f"{model}-FP8"
     return KnownModel(
         id=model,
@@ -163,11 +164,33 @@ class Situation:
         known, shape = self._memory(parallel, weights_gib), self.model.facts.shape
         return kv_tokens(shape, *known, self.load.tokens) if known and shape else None
 
+    @cached_property
+    def smaller_formats(self) -> list[str]:
+        """Number formats of published smaller weights that are worth a try on this board, the best first."""
+        if self.engine.name in ("vllm-ascend", "mindie"):
+            wanted = ["ascend"]
+        elif self.board.has_fp4:
+            wanted = ["nvfp4", *["fp8"] * (self.model.format != "fp8")]
+        elif self.model.format != "bf16" or self.board.capability is None:
+            wanted = []
+        elif self.board.has_fp8:
+            wanted = ["fp8", "int4"]
+        else:  # fp8 and int4 are only stored so: that pays where memory is what is short
+            stored = {"vllm": ["fp8", "int4"], "sglang": ["int4"]}.get(self.engine.name, [])
+            wanted = ["int8", *(each for each in stored if self.board.capability >= 8 and self._is_relieved_by(each))]
+        return [each for each in wanted if each in self.model.others]
+
+    def _is_relieved_by(self, number_format: str) -> bool:
+        """Whether such weights let a server use half the accelerators, or the KV cache does not hold the load."""
+        half, size, tokens = self.accelerators // 2, self.model.weights_in(number_format), self.kv_tokens()
+        halves = half and self.fits(Parallel(half)) is False and self.fits(Parallel(half), size) is not False
+        return bool(halves or (tokens and tokens < self.users_each * self.load.tokens))
+
     @property
     def least_weights_gib(self) -> float | None:
-        """GiB of the smallest weights that may be tried on this board."""
-        smaller = "fp8" if self.board.has_fp8 else "int8"
-        return self.model.weights_in(smaller) if smaller in self.model.others else self.model.weights_gib
+        """GiB of the best smaller weights that may be tried on this board."""
+        smaller = next(iter(self.smaller_formats), "")
+        return self.model.weights_in(smaller) if smaller else self.model.weights_gib
 
     def fits(self, parallel: Parallel, weights_gib: float | None = None, context: int = 0) -> bool | None:
         """Whether weights and one sequence, by default of the load, fit; None if it cannot be told."""

@@ -31,7 +31,7 @@ def study_text(head: Mapping[str, Any], proposed: Proposed, variants: Mapping[st
     lines.append("stages:")
     for (lever, on), group in groupby(proposed.candidates, key=lambda pair: (pair[0], pair[1].on)):
         proposals = [proposal for _, proposal in group]
-        other = f"-{on}" if on not in (None, head["baseline"]["engine"]) else ""
+        other = f"-{on}" if on else ""
         lines += [f"  - name: {lever.name}{other}", f"    title: {lever.title}"]
         lines += [f"    when: {{engine: {on}}}"] * (on is not None and len(head["engines"]) > 1)
         lines.append("    candidates:")

@@ -167,18 +167,14 @@ def with_flags(engine: Engine, words: list[str], variables: dict[str, str], imag
     refused += engine.refused_variables(options, variables).items()
     left_out = {name: why.removeprefix("may not be set: ").removesuffix("; remove it") for name, why in refused}
     variables = {each: _expanded(value, variables) for each, value in variables.items()}
-    left_out |= {
-        each: "the command does not give its value" for each, value in variables.items() if _USED.search(value)
-    }
+    left_out |= {each: "the command lacks its value" for each, value in variables.items() if _USED.search(value)}
     for name, value in {**given, **variables}.items():
         if holds_credential(name.removeprefix("--"), str(value)):  # as a study would be refused
             left_out[name] = "a credential would get into reports, and a server on loopback needs none"
     given = {flag: value for flag, value in given.items() if flag not in left_out}
     for name, value in {"the model": model, **given}.items():
         if isinstance(value, list):
-            raise ConfigError(
-                f"{name} takes several values, which a study cannot hold yet: {', '.join(map(str, value))}"
-            )
+            raise ConfigError(f"{name} takes several values, which a study cannot hold: {', '.join(map(str, value))}")
         if isinstance(value, str) and _USED.search(value):
             raise ConfigError(f"{name} is {value}, and the command does not set that variable; write its value")
     return TypedCommand(

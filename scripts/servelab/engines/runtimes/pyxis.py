@@ -43,9 +43,7 @@ class Pyxis(ContainerRuntime):
         assert environment.image is not None
         job = os.environ.get("SLURM_JOB_ID")
         if job is None:
-            raise Outage(
-                "runtime pyxis needs a job of Slurm: start with `--profile slurm`, or with `--here` in `salloc`"
-            )
+            raise Outage("runtime pyxis needs a Slurm job: start with `--profile slurm`, or with `--here` in `salloc`")
         image = environment.image
         given = {**environment.variables, **variables, "HOME": str(INSIDE_HOME)}
         mounts = [f"{bind.source}:{bind.target}{':ro' if bind.read_only else ''}" for bind in binds_of(image, needs)]

@@ -47,9 +47,7 @@ def _remedy(place: Place, alias: str) -> str:
     lock = f"envs/{place.project.engine(alias).name}-{entry.version}.lock.txt"
     if entry.runtime != "venv" and own_or_shipped(place.project.root, lock).exists():
         packages = f"`{alias}: {{version: {entry.version}, lock: {lock}}}`"
-        return (
-            f"run this where it is installed, use another runtime, or serve from packages: {packages} (docs/engines.md)"
-        )
+        return f"run where it is installed, use another runtime, or serve from packages: {packages} (docs/engines.md)"
     return "run this where it is installed, or use another runtime (docs/engines.md)"
 
 

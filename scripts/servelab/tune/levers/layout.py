@@ -8,6 +8,8 @@ from servelab.engines.options import Parallel
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
+_OTHER_SPLITS = ("expert_parallel", "data_parallel_size", "pipeline_parallel_size")
+
 
 @lever("engine", 1, "Another engine", "GPUStack, 25 tuning pages")
 def other_engines(now: Situation) -> Sequence[Proposal] | str:
@@ -28,18 +30,19 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
     """Every other tensor parallel size that fits, judged by accelerator."""
     if now.per_node == 1:
         return "the node has one accelerator"
-    if now.accelerators != now.number("tensor_parallel_size"):
-        return "the command uses another layout than tensor parallel; write its alternatives by hand"
     heads = now.model.facts.shape.attention_heads if now.model.facts.shape else None
-    split = {"expert_parallel": None} if now.options.get("expert_parallel") else {}
+    split = {name: None for name in _OTHER_SPLITS if now.options.get(name)}
+    copies = {name: False for name in ("enable-dp-attention", "attn-dp-size") if now.arguments.get(name)}
     found = []
     for tensor in (1, 2, 4, 8):
         each = Parallel(tensor)
         fits = (heads is None or heads % tensor == 0) and now.fits(each, now.least_weights_gib) is not False
-        if tensor > now.per_node or tensor == now.accelerators or not fits:
+        if tensor > now.per_node or (tensor == now.accelerators and not split and not copies) or not fits:
             continue
         servers, shorter = now.per_node // tensor, now.shortened(each)
         effect = "fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"
+        if tensor == now.accelerators:
+            effect = "each layer is shared, experts and attention alike"
         costs = ["fits only with smaller weights"] * (now.fits(each) is False)
         costs += ["its context is shorter than the model's"] * bool(shorter)
         costs += ["several servers need a balancer"] * (servers > 1)
@@ -50,9 +53,9 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
                 "-21 to +80 % a node",
                 "; ".join(costs),
                 options={"tensor_parallel_size": tensor, **split},
-                arguments=shorter,
+                arguments={**copies, **shorter},
                 accelerators=tensor,
-                is_sure=True,
+                is_sure=tensor != now.accelerators,
             )
         )
     return found or "no other size fits"

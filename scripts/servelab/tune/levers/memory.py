@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
-_GAIN = {"fp8": "+3 to +51 %", "nvfp4": "", "int8": "about +7 %", "int4": "-27 to +46 %"}
+_GAIN = {"fp8": "+3 to +51 %", "nvfp4": "", "int8": "about +7 %", "int4": "-27 to +46 %", "ascend": "-4 to +7 %"}
 _ASKED = "answers may change: they are asked"
 _MANY = 200_000
 """Tokens in flight at a server that fill many a KV cache; where the model's shape is not known."""
+_MAKE = ("vllm", "sglang")
+"""Engines that make FP8 weights of others."""
 _SHARES = ("vllm", "vllm-ascend", "tensorrt-llm", "sglang")
 _LARGE, _MORE = 0.95, 0.05
 _FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
@@ -19,33 +21,28 @@ _FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
 @lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090 and A100")
 def weights(now: Situation) -> Sequence[Proposal] | str:
     """Published weights of the model, and the engine's own FP8 where there are none."""
-    if now.board.capability is None and now.engine.name != "vllm-ascend":
-        return "no number format is known to be faster on this board"
-    if now.model.format != "bf16":
-        return f"the weights are {now.model.format} already"
-    formats = ["int8"]
-    if now.board.has_fp8:
-        formats = ["fp8", "int4"] if not now.board.has_fp4 else ["nvfp4", "fp8"]
-    found = [_published(now, each) for each in formats if each in now.model.others]
-    if now.board.has_fp8 and "fp8" not in now.model.others and now.engine.name in ("vllm", "sglang"):
+    found = [_published(now, each) for each in now.smaller_formats]
+    if now.board.has_fp8 and now.model.format == "bf16" and "fp8" not in now.model.others and now.engine.name in _MAKE:
         label, reason = "FP8 weights, made at the start", "the board multiplies FP8 numbers"
         reason += "; no FP8 weights of this model are known here"
         made = {"quantization": "fp8"}
         found.insert(0, Proposal(label, reason, _GAIN["fp8"], _ASKED, arguments=made, is_sure=True))
-    return found or "no such weights of this model are known here"
+    return found or f"no smaller weights than {now.model.format} are known here that this board or load gains from"
 
 
 def _published(now: Situation, number_format: str) -> Proposal:
-    size = now.model.weights_in(number_format)
-    model = now.model.others[number_format]
+    size, model = now.model.weights_in(number_format), now.model.others[number_format]
+    reason = "less to read for each token, and more memory for the KV cache"
+    if number_format in ("fp8", "int4") and not now.board.has_fp8:
+        reason = "the board computes in 16 bits, but a server needs fewer accelerators or has more KV cache"
     return Proposal(
-        f"{number_format.upper()} weights",
-        f"{model}{f' ({size:.0f} GiB)' if size else ''}: less to read for each token, and more memory for the KV cache",
+        f"{number_format.upper()} weights".replace("ASCEND", "INT8"),
+        f"{model}{f' ({size:.0f} GiB)' if size else ''}: {reason}",
         _GAIN[number_format],
         _ASKED,
         model=model,
         arguments={"quantization": "ascend"} if now.engine.name == "vllm-ascend" else {},
-        is_sure=number_format == "fp8",
+        is_sure=number_format == "fp8" and now.board.has_fp8,
     )
 
 

@@ -23,14 +23,15 @@ def undo(now: Situation) -> Sequence[Proposal] | str:
     for name, default in own.items():
         value = now.effective.get(name)
         is_lower = name in _LIMITS and isinstance(value, (int, float)) and value < default  # type: ignore[operator]
-        if value == default or not (is_lower or (name in _SWITCHES and value == _SWITCHES[name])):
+        is_slower = is_lower or (name in _SWITCHES and value == _SWITCHES[name])
+        if value == default or not (is_slower or name == "max_num_batched_tokens"):
             continue
         given = next((each for each in now.arguments if now.engine.names.of(each) == name), None)
         reason = f"the command sets {value}, the engine itself {default} on this board"
         label = f"{name.replace('_', ' ').replace('-', ' ')} {default}".lower()
         undone = {given: False} if given else {}
         options = {} if given else {name: None}
-        found.append(Proposal(label, reason, "", options=options, arguments=undone, is_sure=True))
+        found.append(Proposal(label, reason, "", options=options, arguments=undone, is_sure=is_slower))
     return found or "no setting of the command is known to hold the engine back"
 
 
@@ -108,7 +109,8 @@ def context(now: Situation) -> Sequence[Proposal] | str:
 def graphs(now: Situation) -> Sequence[Proposal] | str:
     """CUDA graphs for as many sequences as are in flight; a batch takes the next larger graph in vLLM alone."""
     users, name = now.users_each, now.engine.name
-    largest = {"vllm": 512, "tensorrt-llm": 128, "sglang": now.number(_DECODE_GRAPH)}.get(name)
+    typed = now.number("max-cudagraph-capture-size")
+    largest = {"vllm": typed or 512, "tensorrt-llm": 128, "sglang": now.number(_DECODE_GRAPH)}.get(name)
     if not largest or (name != "tensorrt-llm" and users <= largest):
         return "graphs cover what is in flight, or the engine has no such setting here"
     reason = f"{users} are in flight, and the largest graph has {largest}"
