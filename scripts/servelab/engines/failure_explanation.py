@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from servelab.engines.failure_signs import (
     COLLECTIVES,
     COMMON,
+    DEATH,
+    ERROR,
     FAULTS,
     HANG,
     HELD_BY_OTHERS,
     KILLED,
+    NOISE,
+    OUTER,
+    PASSED_ON,
     WRAPPER,
     Kind,
     Sign,
@@ -37,20 +42,6 @@ _SHARE_OF_OTHERS = 0.1
 
 _HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
 """Log levels at which no engine reports the reason of a failure."""
-_NOISE = re.compile(
-    r"^\[\w*\]?:?\[?W\d{4} |^([\d-]+ [\d:,.]+ - )?(DEBUG|INFO|WARN(ING)?)\b|\b\w*Warning: |^Ignore import error"
-    r"|^=== |^usage: |^Dumping \w+ |^Scheduler(Output|Stats)\(|further information visit"
-)
-_LAUNCHER = re.compile(
-    r"^(\w{3} [ \d]\d [\d:]{8} \S+ [\w.@-]+\[\d+\]: |[\w.-]+ +\| |[\d-]{10}T[\d:.]+Z (std(out|err) [FP] )?)?"
-    r"\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)?",
-    re.IGNORECASE,
-)
-"""Begins lines that the journal, Compose or Kubernetes passes on, then torchrun, PyTorch or mpirun."""
-_OUTER = re.compile(
-    r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?( -)?( \S+ -)? \[?INFO\]?:?( -)? ?([\[(][A-Za-z]+[\])] )?", re.IGNORECASE
-)
-"""Begins each line of a log that another program wrote at one level."""
 _LEVEL = re.compile(r"^\[(ERROR|CRITICAL|FATAL|E)\] ?(\w+\(\d+,[^)]*\):\S+ )?(\[\S+:\d+\]\d* ?)?", re.IGNORECASE)
 """Begins lines of Ascend's libraries."""
 _TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
@@ -58,13 +49,10 @@ _TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\
 _EXCEPTION = re.compile(
     r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|OutOf\w+|Exception)\b(:|$)"
 )
-_FRAME, _CODE = re.compile(r'^\s*File "'), re.compile(r"^\s{4,}\S")
+_FRAME = re.compile(r'\s*File "')
 _BARE = re.compile(r"^[\w.]+(Error|Exception):?$")
 _LOUD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|\[E\]")
 _ENDS_MESSAGE = re.compile(r"^(traceback|the above exception|during handling|process \S+:|$)", re.IGNORECASE)
-_ERROR = re.compile(
-    r"error\b|exception\b|fatal|fail|abort|segmentation|core dumped|assert|exit code|terminated", re.IGNORECASE
-)
 
 Message = Sequence[str]
 """A line that may explain a failure, and the lines after it that belong to it."""
@@ -89,38 +77,45 @@ class Explanation:
 def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) -> Explanation:
     """Explains a failure by the engine's `own` signs and the common ones; `prefix` comes before a line's text."""
     lines = list(log)
-    if all(_OUTER.match(line) for line in lines if line.strip()):
-        lines = [_OUTER.sub("", line, count=1) for line in lines]
+    if all(OUTER.match(line) for line in lines if line.strip()):
+        lines = [OUTER.sub("", line, count=1) for line in lines]
     read = list(_read(lines, prefix))
-    said = [(tag, text) for tag, text, level in read if level and text.strip()]
+    said = [(tag, text) for tag, text, level in read if level and text]
     exceptions = _exceptions([(tag, text) for tag, text, level in read if level])
     causes = [message for message in exceptions if not WRAPPER.search(message[0])][:_MOST_CAUSES]
-    plain = [message for message in _plain(said) if not WRAPPER.search(message[0])]
+    everything = _plain(said)
+    plain = [message for message in everything if not WRAPPER.search(message[0])]
+    errors = [message for message in plain if ERROR.search(message[0])]
+    ends = [*causes, *(message for message in plain if DEATH.search(message[0]))]
+    killed = _first([KILLED], [message[:1] for message in everything])
     signs = (*FAULTS, *own, *COMMON)
+    # what is "not supported" on the way to another end is no reason for it
+    of_lines = [sign for sign in signs if sign.reason != "unsupported_argument" or not (ends or killed)]
+    alone = [each[:1] for each in plain if not _EXCEPTION.match(each[0])]
     found = (
         _first(signs, causes)
         or _first([COLLECTIVES], causes[:1] or plain)
-        or _first(signs, [message[:1] for message in plain if not _EXCEPTION.match(message[0])])
+        or _first(of_lines, [each for each in alone if ERROR.search(each[0])])
+        or _first(of_lines, [each for each in alone if not ERROR.search(each[0])])
     )
     if found:
         if found[0].general:
-            found = _first(FAULTS, [message[:1] for message in plain]) or found
-        errors = [message for message in plain if _ERROR.search(message[0])]
+            special = [*FAULTS, *(sign for sign in COMMON if sign.reason in ("crashed", "out_of_memory"))]
+            found = _first(special, alone) or found
         return _explained(*found, [*causes, *errors], plain)
-    if causes:
-        return Explanation("result", "crashed", _joined(causes[0]), _shown(causes), has_cause=True)
-    everything = _plain(said)
-    if found := _first([KILLED], [message[:1] for message in everything]):
-        return _explained(*found, everything, everything)
+    if ends:
+        return Explanation("result", "crashed", _joined(ends[0]), _shown(ends), has_cause=True)
+    if killed:
+        return _explained(*killed, everything, everything)
     loud = {text for _, text, level in read if level == "error" and not _ENDS_MESSAGE.match(text)}
-    errors = [message for message in plain if _ERROR.search(message[0])] or [each for each in plain if each[0] in loud]
+    errors = errors or [message for message in plain if message[0] in loud]
     if found := _first([HANG], [[text] for _, text, _ in read]):
         return _explained(*found, errors, [])
     if errors:
         return Explanation("result", None, _joined([errors[0][0], *errors[0][1:]]), _shown(errors))
     if wrapped := exceptions or [message[:1] for message in everything if WRAPPER.search(message[0])]:
         return Explanation("result", "crashed", _joined(wrapped[0]), _shown(wrapped))
-    last = [[text] for _, text, _ in reversed(read) if text.strip()][:_MOST_LINES]
+    last = [[text] for _, text, _ in reversed(read) if text][:_MOST_LINES]
     return Explanation("result", None, _joined(last[0]) if last else "", _shown(last))
 
 
@@ -129,12 +124,13 @@ def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, st
 
     Calls in tracebacks are left out; an exception without a text gets the code that raised it.
     """
-    in_frame, code = False, ""
+    frame, code = -1, ""
     for line in log:
-        passed_on = _LAUNCHER.sub("", line.rstrip())
+        passed_on = PASSED_ON.sub("", line.rstrip())
         text = _LEVEL.sub("", prefix.sub("", passed_on))
-        in_frame = bool(_FRAME.match(text) or (in_frame and _CODE.match(text)))
-        if in_frame:
+        indent = len(text) - len(text.lstrip())
+        frame = indent if _FRAME.match(text) else frame if indent > frame else -1
+        if frame >= 0:
             code = code if set(text) <= set(" ^~") else text.strip()
             continue
         if _BARE.match(text.strip()) and code:
@@ -142,8 +138,8 @@ def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, st
         before = passed_on[: len(passed_on) - len(text)]
         found = _TAG.findall(line[: line.rfind(before) + len(before)])
         tag = next(filter(None, found[-1]), "") if found else ""
-        harmless = _HARMLESS.search(before) or _NOISE.search(passed_on) or _NOISE.search(text)
-        yield tag, text, "" if harmless else "error" if _LOUD.search(before) else "unknown"
+        harmless = _HARMLESS.search(before) or NOISE.search(passed_on) or NOISE.search(text)
+        yield tag, text.strip(), "" if harmless else "error" if _LOUD.search(before) else "unknown"
 
 
 def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
@@ -152,11 +148,11 @@ def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
     last: dict[str, list[str] | None] = {}
     for number, (tag, text) in enumerate(said):
         message = last.get(tag)
-        if _EXCEPTION.match(text.strip()):
+        if _EXCEPTION.match(text):
             depth = 2 if "APIServer" in tag else 0 if "orker" in tag else 1
             last[tag] = [text]
             found.append((depth, number, last[tag] or []))
-        elif message is None or len(message) > _MORE or _ENDS_MESSAGE.match(text.strip()) or WRAPPER.search(text):
+        elif message is None or len(message) > _MORE or _ENDS_MESSAGE.match(text) or WRAPPER.search(text):
             last[tag] = None
         else:
             message.append(text)
@@ -170,7 +166,7 @@ def _plain(said: Sequence[tuple[str, str]]) -> list[Message]:
         said = [*said[:_MOST_PLAIN], *said[-_MOST_PLAIN:]]
     messages: list[Message] = []
     for number, (tag, text) in enumerate(said):
-        next_lines = [other for of, other in said[number + 1 : number + _MORE] if of == tag and _ERROR.search(other)]
+        next_lines = [other for of, other in said[number + 1 : number + _MORE] if of == tag and ERROR.search(other)]
         messages.append([text, *next_lines])
     return messages
 

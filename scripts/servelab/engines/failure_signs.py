@@ -41,7 +41,11 @@ def _read(given: dict[str, Any]) -> Sign:
 
 _FILE = read_shipped(Path(__file__).with_suffix(".yaml"))
 PORT_TAKEN, HELD_BY_OTHERS = _read(_FILE["port_taken"]), _read(_FILE["held_by_others"])
-WRAPPER = re.compile("|".join(_FILE["wrappers"]), re.IGNORECASE)
+WRAPPER, DEATH, ERROR, NOISE, OUTER = (
+    re.compile("|".join(_FILE[name]), re.IGNORECASE) for name in ("wrappers", "deaths", "errors", "noise", "outer")
+)
 COLLECTIVES, KILLED, HANG = (_read(_FILE[name]) for name in ("collectives", "killed", "hang"))
 FAULTS = (PORT_TAKEN, HELD_BY_OTHERS, *map(_read, _FILE["faults"]))
 COMMON = tuple(map(_read, _FILE["common"]))
+PASSED_ON = re.compile(f"^({'|'.join(_FILE['passed_on'])})?({'|'.join(_FILE['ranks'])})?", re.IGNORECASE)
+"""What the programs that pass lines on write before them."""
