@@ -85,7 +85,9 @@ def test_a_second_model_is_served_from_its_folder(argument, value):
 def test_a_draft_is_part_of_the_runs_that_name_it(tmp_path, before):
     study = STUDY | {"model": STUDY["model"] | {"second_models": {"o/draft": "1" * 40}}}
     assert run_ids(tmp_path, study) == before
-    study["stages"] = [STUDY["stages"][0] | {"candidates": [{"arguments": {"model-draft": "o/draft"}}]}]
+    study["stages"] = [
+        STUDY["stages"][0] | {"candidates": [{"arguments": {"speculative-draft-model-path": "o/draft"}}]}
+    ]
     *same, drafted = run_ids(tmp_path, study)
     study["model"]["second_models"]["o/draft"] = "2" * 40
     assert (again := run_ids(tmp_path, study))[:-1] == same and again[-1] != drafted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
-from servelab.assets.model_shape import shape_of_config
+from servelab.assets.model_shape import ModelShape, shape_of_config
 from servelab.assets.model_work import read_facts
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
@@ -53,13 +54,19 @@ def test_sliding_windows_bound_what_is_kept():
     assert kv_kib({**config, "use_sliding_window": False}, 1000) == 1000 * 256
 
 
-POSTED = read_yaml(Path(__file__).parents[1] / "data/posted_memory.yaml")
+DATA = Path(__file__).parents[1] / "data"
+POSTED, BOARDS, KEPT = (read_yaml(DATA / f"{name}.yaml") for name in ("posted_memory", "boards", "layer_kinds"))
 
 
 @pytest.mark.parametrize("posted", POSTED, ids=[each["of"] for each in POSTED])
 def test_the_kv_cache_is_within_a_tenth_of_what_a_start_printed(posted):
     shape, board = shape_of_config(posted["config"]), board_of(posted["board"])
-    division = Division(Parallel(posted.get("tensor", 1)), has_switch=board.has_switch, **posted["division"])
+    if "version" in posted:
+        engine, asked = ENGINES.get(posted.get("engine", "vllm")), (posted["version"], board)
+        settings = engine.effective(*asked, {}, posted["arguments"])
+        division = division_of(engine, *asked, settings, engine.parallel({}, posted["arguments"], 1))
+    else:
+        division = Division(Parallel(posted.get("tensor", 1)), has_switch=board.has_switch, **posted["division"])
     given = (shape, posted["stored_gib"] * GIB, board.memory_gib * GIB, division)
     found = kv_room_bytes(*given) / GIB if "room_gib" in posted else kv_tokens(*given, posted["context"])
     assert found == pytest.approx(posted.get("room_gib") or posted["tokens"], rel=0.1)
@@ -75,52 +82,37 @@ def test_what_a_start_takes_depends_on_release_and_board():
     assert list(found.values()) == [(True, False), (False, False), (True, False), (False, False), (False, True)]
 
 
-@pytest.mark.parametrize(
-    ("config", "full", "windows", "window", "state_kib"),
-    [
-        ({"model_type": "gemma3_text", "sliding_window": 1024}, 10, 54, 1024, 0),
-        ({"attention_chunk_size": 8192}, 16, 48, 8192, 0),
-        ({"hybrid_override_pattern": "M-M*" * 16, "mamba_num_heads": 128, "n_groups": 8}, 16, 0, 0, 32 * 2108),
-        (
-            {
-                "linear_attn_config": {
-                    "full_attn_layers": [4 * at for at in range(1, 17)],
-                    "num_heads": 32,
-                    "head_dim": 128,
-                },
-                **{"kv_lora_rank": 512, "qk_rope_head_dim": 64},
-            },
-            *(16, 0, 0, 48 * 2120),
-        ),
-        (
-            {
-                "full_attention_interval": 4,
-                **{f"linear_num_{name}_heads": count for name, count in (("key", 16), ("value", 32))},
-                **{"linear_key_head_dim": 128, "linear_value_head_dim": 128},
-            },
-            *(16, 0, 0, 48 * 1072),
-        ),
-    ],
-    ids=["gemma 3", "llama 4", "nemotron-h", "kimi-linear", "qwen3-next"],
-)
-def test_what_each_layer_keeps(config, full, windows, window, state_kib):
-    shape = shape_of_config({**CONFIG, **config})
-    assert (shape.full_layers, shape.window_layers, shape.window_tokens) == (full, windows, window)
-    assert shape.state_bytes / 1024 == pytest.approx(state_kib, rel=0.03)
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_what_each_layer_keeps(kept):
+    shape = shape_of_config({**CONFIG, **kept["config"]})
+    assert [shape.full_layers, shape.window_layers, shape.window_tokens] == kept["layers_and_window"]
+    assert shape.state_bytes / 1024 == pytest.approx(kept["state_kib"], rel=0.03)
 
 
 def test_latent_attention_in_fp8_and_experts_of_copies():
     latent = shape_of_config({**CONFIG, "num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64})
     assert kv_bytes_each(latent, 1, 1.0, ONE) == 61 * 656
     # DeepSeek-V3: 641 GiB are not on each of eight copies, their experts are split over them
-    assert weights_bytes_each(641.0, Parallel(data=8), 0.97) == pytest.approx(641 * (0.03 + 0.97 / 8))
+    spread = replace(latent, expert_share=0.97)
+    assert weights_bytes_each(641.0, Parallel(data=8), spread) == pytest.approx(641 * (0.03 + 0.97 / 8))
+    # its projections to compressed vectors are whole on each of eight
+    assert weights_bytes_each(0, Parallel(8), latent) == 61 * 5120 * 576 * 2 * 7 / 8
+
+
+def test_a_state_takes_whole_blocks_and_layers_without_a_window_may_have_their_own_heads():
+    """As vLLM's log of Nemotron-3-Nano: two blocks of 4,176 tokens for 6 layers, and a state for 24 of 23."""
+    nano = ModelShape(52, 32, 2, 256, None, 6, state_bytes=23 * 2_134_016, state_layers=23)
+    assert kv_bytes_each(nano, 8192, 1.0, ONE) == (6 * 2 + 24) * 4176 * 512
+    assert kv_bytes_each(nano, 8192, 1.0, ONE, states=2) == (6 * 2 + 24 * 2) * 4176 * 512
+    gemma = ModelShape(30, 16, 8, 512, None, 5, 25, 1024, full_kv_heads=2, full_values_per_kv_head=1024)
+    assert kv_bytes_each(gemma, 256_000, 1.0, ONE, 16384) == 5 * 256_000 * 2048 + 25 * 17407 * 4096
 
 
 def test_split_over_accelerators():
     shape = shape_of_config(CONFIG)
     four = Parallel(tensor=4, pipeline=2, data=2)
     assert four.accelerators == 16
-    assert weights_bytes_each(WEIGHTS_BYTES, four) == WEIGHTS_BYTES / 8
+    assert weights_bytes_each(WEIGHTS_BYTES, four, shape) == WEIGHTS_BYTES / 8
     assert kv_bytes_each(shape, 1, 2.0, four) == 256 * 1024 / 8
     # 16 accelerators and 8 KV heads: each keeps a whole one
     assert kv_bytes_each(shape, 1, 2.0, Parallel(tensor=16)) == 256 * 1024 / 8
@@ -145,19 +137,6 @@ def test_gguf_says_its_size_and_shape(tmp_path):
     assert facts.shape.max_positions == 2048
 
 
-@pytest.mark.parametrize(
-    ("name", "gib"),
-    [
-        ("NVIDIA H100 80GB HBM3", 79.2),
-        ("NVIDIA H100 NVL", 93.1),
-        ("NVIDIA GH200 480GB", 95.6),
-        ("NVIDIA A100-PCIE-40GB", 39.4),
-        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", 40),
-        ("NVIDIA GeForce RTX 5090", 31.4),
-        ("Ascend910B3", 61.3),
-        ("A board 48GB", 48),
-        ("cpu", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "gib"), BOARDS.items())
 def test_memory_by_an_accelerators_name(name, gib):
     assert board_of(name).memory_gib == gib

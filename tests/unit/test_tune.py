@@ -93,6 +93,7 @@ def test_a_container_of_a_file_is_read(tmp_path):
         ("ls -l", "starts no engine"),
         ("vllm serve", "names no model"),
         ("llama-server -m m/x -ot a=CPU -ot b=CPU", "twice"),
+        ("llama-server -m m/x -hfd o/draft:Q8_0", "takes no second model here"),
         ("vllm serve m/x --max-num-seqs $N", "does not set that variable"),
         ("sglang serve --model m/x --cuda-graph-bs 1 2 4", "several values"),
     ],

@@ -30,6 +30,12 @@ class ModelShape:
     window_tokens: int = 0
     state_bytes: float = 0.0
     """Bytes of the states of linear attention, of all such layers and one sequence of any length."""
+    state_layers: int = 0
+    full_kv_heads: int = 0
+    full_values_per_kv_head: int = 0
+    """Of layers without a window, if theirs differ from those with one (Gemma 4)."""
+    copied_values: float = 0.0
+    """Values of the weights that tensor parallelism does not split: the projections to compressed vectors."""
     is_latent: bool = False
     """Whether it keeps one compressed vector for all heads (multi-head latent attention)."""
     index_bytes: float = 0.0
@@ -57,16 +63,16 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
     `kv_lora_rank` (multi-head latent attention, DeepSeek-V2, arXiv:2405.04434) keeps one compressed vector and the
     rotary part of the key instead, and every accelerator holds a copy of both.
     """
-    text = config.get("text_config", config)
+    text = config.get("text_config") or config.get("transformer_layer_config") or config  # the last one of a draft
     layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
     if not isinstance(layers, int) or not isinstance(heads, int):
         return None
-    rank = text.get("kv_lora_rank")
+    rank, rope, query = text.get("kv_lora_rank"), text.get("qk_rope_head_dim", 0), text.get("q_lora_rank") or 0
     kv_heads = 1 if rank else text.get("num_key_value_heads") or heads
     head_dim = text.get("head_dim") or (text["hidden_size"] // heads if "hidden_size" in text else None)
     if not head_dim and not rank:
         return None
-    kinds = _kinds(text, layers)
+    kinds = _kinds(text, layers)[: layers - (text.get("num_kv_shared_layers") or 0)]  # the last ones read others'
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     window = text.get("attention_chunk_size") if _CHUNKED in kinds else window
     in_window, expert = kinds.count(_WINDOW) + kinds.count(_CHUNKED), text.get("moe_intermediate_size") or 0
@@ -74,12 +80,16 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
         layers=layers,
         attention_heads=heads,
         kv_heads=kv_heads,
-        values_per_kv_head=rank + text.get("qk_rope_head_dim", 0) if rank else 2 * (head_dim or 0),
+        values_per_kv_head=rank + rope if rank else 2 * (head_dim or 0),
         max_positions=text.get("max_position_embeddings"),
         full_layers=kinds.count(_FULL) + (0 if window else in_window),
         window_layers=in_window if window else 0,
         window_tokens=window or 0,
         state_bytes=kinds.count(_LINEAR) * _state_bytes(text),
+        state_layers=kinds.count(_LINEAR),
+        full_kv_heads=text.get("num_global_key_value_heads") or 0,
+        full_values_per_kv_head=2 * (text.get("global_head_dim") or 0),
+        copied_values=layers * text.get("hidden_size", 0) * (rank + rope + query) if rank else 0.0,
         is_latent=bool(rank),
         index_bytes=text["index_head_dim"] * 33 / 32 if text.get("index_topk") else 0.0,  # FP8 and a scale for 128
         hidden=text.get("hidden_size", 0),
@@ -127,7 +137,7 @@ def _kinds(text: Mapping[str, Any], layers: int) -> Sequence[str]:
 
 def _state_bytes(text: Mapping[str, Any]) -> float:
     """Bytes of one layer's state and of its short convolution: a gated delta net's, Kimi's or Mamba-2's."""
-    width = 4 if text.get("mamba_ssm_dtype") == "float32" else 2
+    width = 4 if "float32" in (text.get("mamba_ssm_dtype"), text.get("mamba_ssm_cache_dtype")) else 2
     if linear := text.get("linear_attn_config"):
         each, kernel = linear["num_heads"] * linear["head_dim"], linear.get("short_conv_kernel_size", 4)
         return float(each * linear["head_dim"] * 4 + 3 * each * (kernel - 1) * 2)

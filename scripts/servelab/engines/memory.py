@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -62,6 +63,12 @@ class Division:
     """Whether all logits are sorted to draw tokens."""
     has_switch: bool = False
     """`AcceleratorBoard.has_switch`."""
+    states: int = 1
+    """Of linear attention that a sequence keeps in each such layer."""
+    state_pool: float = 0.0
+    """Size of a pool of its own for them, as a multiple of the KV cache's: SGLang has one."""
+    draft: ModelShape | None = None
+    """The second model that guesses tokens, which keeps them too."""
     runtime_gib: float = _RUNTIME
     """GiB of kernels' workspaces; with the driver's, which vLLM before 0.9.2 counted too, 1.8 on an H100."""
 
@@ -75,7 +82,10 @@ def division_of(
     if number_bytes is None:
         return None
     tokens, sequences = (effective.get(f"max_num_{each}") for each in ("batched_tokens", "seqs"))
-    counts_graphs = engine.graphs_inside_since is not None and Version(version) >= Version(engine.graphs_inside_since)
+    release, drafted = Version(version), effective.get("speculative_tokens")
+    pool, since = effective.get("mamba-full-memory-ratio"), engine.graphs_inside_since
+    counts_graphs = since is not None and release >= Version(since)
+    states = 2 if counts_graphs and effective.get("prefix_caching") else 1  # such a vLLM keeps the last block's too
     return Division(
         parallel=parallel,
         share=share if isinstance(share, float) else _SHARE if engine.works_inside_share else _STATIC_SHARE,
@@ -86,7 +96,9 @@ def division_of(
         number_bytes=number_bytes,
         image_tokens=0 if effective.get("language-model-only") else _IMAGE_TOKENS,
         sorts=SpecifierSet(engine.sorting_releases).contains(version, prereleases=True),
-        has_switch=board.has_switch,
+        has_switch=board.has_switch and not Version("0.11") <= release < Version("0.17"),  # vLLM's exchange
+        states=states + (drafted if isinstance(drafted, int) else 0),
+        state_pool=pool if isinstance(pool, int | float) else 0.0,
     )
 
 
@@ -96,30 +108,48 @@ def kv_number_bytes(kv_cache_dtype: str | None) -> float | None:
     return 1.0 if name.startswith(("fp8", "int8")) else _BYTES.get(name)
 
 
-def weights_bytes_each(weights_bytes: float, parallel: Parallel, expert_share: float = 0.0) -> float:
+def weights_bytes_each(weights_bytes: float, parallel: Parallel, shape: ModelShape) -> float:
     """Bytes of weights on each accelerator; data-parallel copies share the experts, and each holds everything else."""
     split = parallel.tensor * parallel.pipeline
-    return weights_bytes * (1 - expert_share + expert_share / parallel.data) / split
+    copied = 2 * shape.copied_values * (1 - 1 / parallel.tensor) / parallel.pipeline
+    return copied + weights_bytes * (1 - shape.expert_share + shape.expert_share / parallel.data) / split
 
 
 def kv_bytes_each(
-    shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel, batched_tokens: int = 1
+    shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel, batched_tokens: int = 1, states: int = 1
 ) -> float:
     """Bytes of KV cache for one sequence of `tokens` tokens, on each accelerator that computes it.
 
     Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3). A layer with a window keeps
     at most that, with the tokens of a step in place of its last one. Layers with and without one share blocks in equal
-    groups, so the last group may have layers that do not exist. Tensor parallelism spreads the KV heads, at least one
-    each; pipeline parallelism spreads the layers.
+    groups, so the last group may have layers that do not exist; a state takes a block, which holds more tokens then.
+    Tensor parallelism spreads the KV heads, at least one each; pipeline parallelism spreads the layers.
     """
     heads = -(-shape.kv_heads // parallel.tensor)
     each = heads * shape.values_per_kv_head * number_bytes
     if shape.is_latent and number_bytes == 1:
         each = _LATENT_FP8
-    full, windows, group = shape.full_layers, shape.window_layers, min(shape.full_layers, shape.window_layers) or 1
-    kept = -(-full // group) * group * tokens
-    kept += -(-windows // group) * group * min(tokens, shape.window_tokens - 1 + batched_tokens)
-    return (kept * (each + shape.index_bytes) + shape.state_bytes / parallel.tensor) / parallel.pipeline
+    each += shape.index_bytes
+    full_each = each
+    if shape.full_values_per_kv_head:
+        full_each = -(-shape.full_kv_heads // parallel.tensor) * shape.full_values_per_kv_head * number_bytes
+    full, others = shape.full_layers, shape.window_layers or shape.state_layers
+    group = min(full, others) or 1
+    if states and shape.state_bytes:
+        block = 16 * ceil(shape.state_bytes / shape.state_layers / parallel.tensor / each / 16)
+        tokens = -(-tokens // block) * block
+        kept = each * states * block
+    else:
+        kept = each * min(tokens, shape.window_tokens - 1 + batched_tokens) * bool(shape.window_layers)
+    whole = -(-full // group) * group * tokens * full_each
+    return (whole + -(-others // group) * group * kept) / parallel.pipeline
+
+
+def sequence_bytes(shape: ModelShape, tokens: int, division: Division) -> float:
+    """The same for a sequence with what its draft keeps."""
+    states = 0 if division.state_pool else division.states
+    given = (tokens, division.number_bytes, division.parallel, division.batched_tokens, states)
+    return sum(kv_bytes_each(each, *given) for each in (shape, division.draft) if each)
 
 
 def working_bytes(shape: ModelShape, division: Division) -> float:
@@ -144,17 +174,17 @@ def _fixed_bytes(division: Division) -> float:
 
 def kv_room_bytes(shape: ModelShape, weights_bytes: float, memory_bytes: float, division: Division) -> float:
     """Bytes for the KV cache on each accelerator of `memory_bytes`; below 0 if not even the weights fit."""
-    weights = weights_bytes_each(weights_bytes, division.parallel, shape.expert_share)
+    weights = weights_bytes_each(weights_bytes, division.parallel, shape)
     if not division.works_inside:
-        return (memory_bytes - _fixed_bytes(division) - _DRIVER * GIB) * division.share - weights
+        room = (memory_bytes - _fixed_bytes(division) - _DRIVER * GIB) * division.share - weights
+        return room / (1 + division.state_pool) if shape.state_bytes else room
     return memory_bytes * division.share - weights - working_bytes(shape, division)
 
 
 def kv_tokens(shape: ModelShape, weights_bytes: float, memory_bytes: float, division: Division, context: int) -> int:
     """Tokens that the KV cache of one copy holds, in sequences of `context` tokens, as a start-up log prints it."""
     room = max(0.0, kv_room_bytes(shape, weights_bytes, memory_bytes, division))
-    each = kv_bytes_each(shape, context, division.number_bytes, division.parallel, division.batched_tokens)
-    return int(room / each * context)
+    return int(room / (sequence_bytes(shape, context, division) or 1.0) * context)
 
 
 def gib(count: float) -> str:

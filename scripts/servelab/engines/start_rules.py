@@ -113,7 +113,7 @@ def own_positions(arguments: Mapping[str, ArgumentValue], variables: Mapping[str
 
 
 _SECOND_MODELS = re.compile(
-    r"(speculative-config|extra-llm-api-options\.speculative-config)(\..*model.*)?|(spec-)?draft-model|model-draft"
+    r"(speculative-config|extra-llm-api-options\.speculative-config)(\..*model.*)?|(spec-)?draft-model"
     r"|speculative-draft-model(-path)?|lora-(modules|paths?)"
 )
 """Arguments that name a draft or a LoRA adapter; `_` counts as `-`."""
@@ -122,8 +122,8 @@ _NAMES = re.compile(r"(?!base).*(model|path).*")
 """Keys of a JSON value that name a second model; `base_model_name` of an adapter is the model itself."""
 
 
-def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str, str | None]]:
-    """(argument, model, revision if given) for each second model that is named by its repository on the hub."""
+def second_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str, str | None]]:
+    """(argument, model, revision if given) for each draft or adapter, a folder or a repository of the hub."""
     for name, value in arguments.items():
         if not _SECOND_MODELS.fullmatch(name.lstrip("-").replace("_", "-")):
             continue
@@ -132,9 +132,14 @@ def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, st
         with suppress(ValueError):
             found = [(key, each) for _, key, each in leaves(json.loads(str(value)))]
             named, given = [str(each) for key, each in found if _NAMES.fullmatch(key)], dict(found).get("revision")
-        for each in named:
-            if repository := _HUB_ID.fullmatch(each):
-                yield name, repository[1], str(given) if given else None
+        yield from ((name, each, str(given) if given else None) for each in named)
+
+
+def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str, str | None]]:
+    """The same for those that are named by their repository on the hub."""
+    for name, model, revision in second_models(arguments):
+        if repository := _HUB_ID.fullmatch(model):
+            yield name, repository[1], revision
 
 
 def with_folders(arguments: Mapping[str, ArgumentValue], folders: Mapping[str, Path]) -> dict[str, ArgumentValue]:

@@ -162,6 +162,8 @@ def with_flags(engine: Engine, words: list[str], variables: dict[str, str], imag
     """The command of an engine, which may be one that no known command starts, by the words after its beginning."""
     model, given = _model_and_flags(engine, [_expanded(word, variables) for word in words])
     revision = given.pop("--revision", None)
+    if engine.own_flags() and (never := sorted(engine.gone.keys() & given.keys())):
+        raise ConfigError(f"{never[0]}: {engine.gone[never[0]]}")
     options = _options(engine, given)
     refused = [each for flag in given for each in engine.refused_arguments(options, {flag: given[flag]}).items()]
     refused += engine.refused_variables(options, variables).items()

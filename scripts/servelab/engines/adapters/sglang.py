@@ -66,6 +66,7 @@ class Sglang(Engine):
             "enforce_eager": False,
             "expert_parallel": False,
             "attn-dp-size": 1,
+            "mamba-full-memory-ratio": 0.9,
             "stream-interval": 1,
         }
 

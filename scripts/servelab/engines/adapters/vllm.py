@@ -37,6 +37,16 @@ def _speculative(value: str, options: Options) -> list[str]:
 
 
 _DRAFTS = {"speculative_decoding": "method", "speculative_tokens": "num_speculative_tokens"}
+
+
+def _drafts(arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
+    """The keys of the one JSON value that has all settings of drafts."""
+    with suppress(ValueError):
+        found = json.loads(str(argument(arguments, "--speculative-config", "-sc") or "{}"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG])")
 
 
@@ -71,7 +81,7 @@ class Vllm(Engine):
     }
     option_variables: ClassVar = {"threads": _threads}
     start_rules = VLLM_RULES
-    graphs_inside_since = "0.21"
+    graphs_inside_since = "0.20"
     sorting_releases = "<0.17,!=0.11.0"  # FlashInfer draws in 0.11.0, Triton or FlashInfer from 0.17 on
     reads_memory: ClassVar[bool] = True
     """Whether its platform tells vLLM the memory of a device, which chooses the defaults of batches."""
@@ -100,10 +110,7 @@ class Vllm(Engine):
         if option not in _DRAFTS or options.get(option) is not None:
             value = super().setting(option, options, arguments)
             return _as_read(value) if OPTIONS[option].kind is int else value
-        drafts: dict[str, ArgumentValue] = {}
-        with suppress(ValueError):
-            drafts = json.loads(str(argument(arguments, "--speculative-config", "-sc") or "{}"))
-        return drafts.get(_DRAFTS[option]) if isinstance(drafts, dict) else None
+        return _drafts(arguments).get(_DRAFTS[option])
 
     def node_environment(self, span: Span) -> dict[str, str]:
         """See `Engine.node_environment`; Gloo would take the address of the host's name, often a loopback one."""
@@ -139,10 +146,12 @@ class Vllm(Engine):
         if context and options.get("chunked_prefill") is False:
             tokens = max(tokens, context)
         tokens = min(tokens, (limit or sequences) * (context or tokens))
+        drafts = {name: value for name, value in _drafts(arguments).items() if name not in _DRAFTS.values()}
         return {
+            **{f"speculative-config.{name}": value for name, value in drafts.items()},  # no option says their model
             "max_num_batched_tokens": tokens,
             "max_num_seqs": min(sequences, given or tokens),
-            "memory_share": 0.92 if release >= Version("0.32") else 0.9,
+            "memory_share": 0.92 if release >= Version("0.20") else 0.9,
             "kv_cache_dtype": "auto",
             "prefix_caching": True,
             "chunked_prefill": True,

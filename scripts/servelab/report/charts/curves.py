@@ -25,12 +25,7 @@ SHOWN = {
     "tpot_ms_mean": "Mean TPOT (ms)",
     "tpot_ms_p99": "P99 TPOT (ms)",
 }
-LIMITED = {
-    "ttft_ms_mean": ("ttft_ms", "mean"),
-    "ttft_ms_p99": ("ttft_ms", "p99"),
-    "tpot_ms_mean": ("tpot_ms", "mean"),
-    "tpot_ms_p99": ("tpot_ms", "p99"),
-}
+LIMITED = {f"{metric}_{of}": (metric, of) for metric in ("ttft_ms", "tpot_ms") for of in ("mean", "p99")}
 """Column of a latency → its metric and statistic, to find its limit."""
 LOADS = {"max_concurrency": "most requests in flight", "request_rate": "requests/s"}
 AT = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}

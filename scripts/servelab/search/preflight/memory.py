@@ -9,7 +9,7 @@ from statistics import fmean
 from servelab.assets.model_work import ModelFacts, stored_bits
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import GIB
-from servelab.engines.memory import Division, division_of, gib, kv_bytes_each, kv_room_bytes, weights_bytes_each
+from servelab.engines.memory import Division, division_of, gib, kv_room_bytes, sequence_bytes, weights_bytes_each
 from servelab.engines.options import argument
 from servelab.engines.start_rules import own_positions
 from servelab.results.past_runs import PastRun, past_runs
@@ -150,7 +150,7 @@ def _more_room(place: Place, known: Known, facts: ModelFacts, past: Sequence[Pas
         # a line for each worker; one of a draft's small cache is left out
         least = min((size for size in sizes if size >= max(sizes) - abs(max(sizes)) / 2), default=None)
         if division and least is not None:
-            weights = _served_bytes(facts, arguments, parallel.accelerators)
+            weights = _served_bytes(facts, arguments, parallel.accelerators, place.draft(arguments))
             found.append(least * GIB - kv_room_bytes(facts.shape, weights, place.memory.size_bytes, division))
     return fmean(found) if found else None
 
@@ -164,18 +164,19 @@ def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory, more_room:
     assert shape is not None
     each = "on each accelerator: " if division.parallel.accelerators > 1 else ""
     have = f"{gib(memory.size_bytes)} × {division.share:g} ({memory.source})"
-    weights = weights_bytes_each(demand.weights_bytes, division.parallel, shape.expert_share)
+    weights = weights_bytes_each(demand.weights_bytes, division.parallel, shape)
     room = kv_room_bytes(shape, demand.weights_bytes, memory.size_bytes, division) + (more_room or 0.0)
     used = memory.size_bytes * division.share - weights - room
     about = "about" if more_room is None else "as past starts measured"
-    held = f"{each}weights {gib(weights)}" + (f", {about} {gib(used)} to work" if used > 0 else "")
+    drafted = " with the draft's" if division.draft else ""
+    held = f"{each}weights {gib(weights)}{drafted}" + (f", {about} {gib(used)} to work" if used > 0 else "")
     if room < 0:
         action = "use more accelerators for each copy, a quantised variant, or a larger memory_share"
         return Finding(of, "warning", f"{held} on {have}", action)
 
     def needed(sequences: int, tokens: int) -> tuple[float, str]:
         here = -(-sequences // division.parallel.data)
-        kv = kv_bytes_each(shape, tokens, division.number_bytes, division.parallel, division.batched_tokens)
+        kv = sequence_bytes(shape, tokens, division)
         counted = "1 sequence" if here == 1 else f"{here:,} sequences"
         return here * kv, f"{held}, KV {gib(here * kv)} for {counted} of {tokens:,} tokens on {have}"
 
@@ -202,6 +203,8 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     division = division_of(engine, version, place.board, place.effective(known), parallel)
     if division is None or facts.shape is None or facts.weights_bytes is None:
         return None
+    draft = place.draft(configuration.arguments)
+    division = replace(division, draft=draft.shape)
     if place.board.is_cpu or engine.reserves_context:
         division = replace(division, batched_tokens=1, has_graphs=False)
     limit = engine.setting("max_num_seqs", configuration.options, configuration.arguments)
@@ -216,7 +219,7 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
         sequences = limit if isinstance(limit, int) else 1
     return Demand(
         division=division,
-        weights_bytes=_served_bytes(facts, configuration.arguments, parallel.accelerators),
+        weights_bytes=_served_bytes(facts, configuration.arguments, parallel.accelerators, draft),
         sequences=sequences,
         is_limited=isinstance(limit, int),
         tokens=min(requests.longest_tokens or context, context),
@@ -225,14 +228,19 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     )
 
 
-def _served_bytes(facts: ModelFacts, arguments: Mapping[str, ArgumentValue], accelerators: int) -> float:
-    """Bytes of the weights as served: narrowed when they are loaded, and without what is kept in the host's memory."""
+def _served_bytes(
+    facts: ModelFacts, arguments: Mapping[str, ArgumentValue], accelerators: int, draft: ModelFacts
+) -> float:
+    """Bytes of the weights as served: narrowed when they are loaded, without what is kept in the host's memory, and
+    with the draft's.
+    """
     assert facts.weights_bytes is not None
     found = float(facts.weights_bytes)
     if argument(arguments, "quantization") in ("fp8", "w8a8_fp8") and facts.config and stored_bits(facts.config) == 16:
         found /= 2
     offloaded = argument(arguments, "cpu-offload-gb")
-    return max(0.0, found - (float(offloaded) * GIB * accelerators if offloaded else 0.0))
+    found = max(0.0, found - (float(offloaded) * GIB * accelerators if offloaded else 0.0))
+    return found + (draft.weights_bytes or 0)
 
 
 CHECKS.register(

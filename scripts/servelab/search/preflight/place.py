@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,10 +18,11 @@ from servelab.assets.sources import MODEL_PROBES, Probe
 from servelab.assets.workloads import WORKLOADS
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, workload_id
-from servelab.core.run_spec import ArgumentValue, ModelSource, ModelSpec
+from servelab.core.run_spec import ArgumentValue, ModelSource, ModelSpec, PathSource
 from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of
 from servelab.engines.adapters import Engine
 from servelab.engines.runtimes import Environment, read_environment
+from servelab.engines.start_rules import second_models
 from servelab.machine.devices import DEVICES
 from servelab.search.course import settled
 from servelab.search.planning import plan_stage
@@ -197,23 +199,32 @@ class Place:
             self._facts[key] = self._look_at_model(model)
         return self._facts[key]
 
+    def draft(self, arguments: Mapping[str, ArgumentValue]) -> ModelFacts:
+        """The facts of the draft that these arguments name, if it is known; an adapter has no shape."""
+        sources, names = self.project.study.model.second_sources, [name for _, name, _ in second_models(arguments)]
+        found = [self._look_at_source(sources.get(name) or PathSource(path=name, revision="")) for name in names]
+        return next((each for each in found if each.shape and each.weights_bytes), ModelFacts())
+
     def _look_at_model(self, model: ModelSpec) -> ModelFacts:
         suffix = f"-{model.quantization or model.format}" if model.conversion else ""
-        if stored := self.stored_model(model.source, suffix):
-            return self._read_facts(load_model(stored)[1])
-        if model.conversion:
+        if model.conversion and not self.stored_model(model.source, suffix):
             source = self.stored_model(model.source)
             facts = self._read_facts(load_model(source)[1]) if source else ModelFacts()
             bits = _BITS[model.quantization or model.format]
             weights = int(facts.parameters * bits / 8) if facts.parameters else None
             return ModelFacts(weights_bytes=weights, shape=facts.shape, parameters=facts.parameters)
-        probe = self.probe(model.source)
+        return self._look_at_source(model.source, suffix, is_gguf=model.format == "gguf")
+
+    def _look_at_source(self, source: ModelSource, suffix: str = "", *, is_gguf: bool = False) -> ModelFacts:
+        if stored := self.stored_model(source, suffix):
+            return self._read_facts(load_model(stored)[1])
+        probe = self.probe(source)
         if probe is None:
             return ModelFacts()
         config = probe.config
-        if model.source.kind == "path" and probe.there:
-            return self._read_facts(Path(model.source.path))
-        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if model.format == "gguf" else None)
+        if source.kind == "path" and probe.there:
+            return self._read_facts(Path(source.path))
+        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if is_gguf else None)
         return ModelFacts(weights, shape_of_config(config) if config else None, config=config or {})
 
     def _read_facts(self, path: Path) -> ModelFacts:
