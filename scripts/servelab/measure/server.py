@@ -200,9 +200,8 @@ class Server:
     @property
     def logs_from(self) -> dict[Path, int]:
         """Each log → its bytes before the last start; all of it if the server is not up."""
-        logs = {self._log: self._log_from} | {
-            part.log: part.log_from for part in (self.parts.parts if self.parts else ())
-        }
+        parts = self.parts.parts if self.parts else ()
+        logs = {self._log: self._log_from} | {part.log: part.log_from for part in parts}
         return logs if self.is_up else {log: log.stat().st_size for log in logs}
 
     @property
