@@ -20,6 +20,7 @@ from servelab.search.project import load_project
 from servelab.search.proof_plan import past_by_second, promised_percent
 from servelab.search.recommend import recommend
 from servelab.search.recommended import Recommended
+from servelab.search.winner_map import front
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy, is_live, load_searched, read_plan, study_path
 from servelab.study.study import CONFIRM, Study
@@ -60,7 +61,8 @@ def aggregate(rule: RuleJob) -> None:
         decisions,
     )
     if isinstance(study, Study) and study.second:
-        answer = answer.model_copy(update={"second": _by_second(rule, study.second, past, titles)})
+        second = _by_second(rule, study.second, past, titles)
+        answer = answer.model_copy(update={"second": second, "front": front(study, study.second, past)})
     answer.write(output.recommended)
 
 

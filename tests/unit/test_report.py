@@ -173,10 +173,12 @@ def test_the_report_says(page):
 
 def test_of_two_objectives_each_has_its_command(study):
     second = sample_study.recommended() | {"objective": "ttft_ms.p99", "per": "deployment", "command": "serve --fast"}
-    found = content(study, recommended={"second": second | {"launch_command": None}})
+    front = [{"candidate": "between", "run_id": "r", "value": 231.0, "second_value": 87.6}]
+    found = content(study, recommended={"second": second | {"launch_command": None}, "front": front})
     said = plain(Page(report_html(found, study / "charts")).text)
     assert "Best in Total tokens/s per accelerator: Use this command: 256" in said
     assert "Best in TTFT (ms) p99: Use the second command: 256" in said and "TTFT (ms) p99: serve --fast" in said
+    assert "TTFT (ms) p99 between 231 87.6" in said
     printed = render_recommendation(found["recommended"], Path("report.html"))
     assert "Best in TTFT (ms) p99:\n    serve --fast" in printed and "TTFT (ms) p99:\nserve --fast" in found["card"]
 

@@ -39,6 +39,8 @@ def test_the_best_in_each_is_proved_by_its_own_metric(study_of, strategy):
         ("B", "better"),
     ]
     assert (found.change.value, found.second.change.value) == pytest.approx((40, -50), abs=2)
+    figures = [(each.value, each.second_value) for each in found.front]
+    assert figures == [pytest.approx(BOTH[name], rel=0.02) for name in ("A", "AB", "B")]
 
 
 def test_what_is_best_in_both_is_measured_once_and_where_nothing_differs_the_baseline_is_kept(study_of):

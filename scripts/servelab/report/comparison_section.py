@@ -21,6 +21,16 @@ Row = dict[Any, Any]
 SIDES = {"baseline": "Baseline", "winner": "Optimized"}
 
 
+def front_table(recommended: Recommended, second: Recommended) -> Table:
+    """What no other configuration of the search beats by both objectives."""
+    labels = [metric_label(each.objective, each.per) for each in (recommended, second)]
+    rows = [
+        [Cell(point.candidate, point.run_id), Cell(figure(point.value)), Cell(figure(point.second_value))]
+        for point in recommended.front
+    ]
+    return Table(["In the search", *labels], rows)
+
+
 def objective_table(
     study: StudySummary,
     recommended: Recommended,

@@ -23,6 +23,7 @@ from servelab.report.comparison_section import (
     accelerators_text,
     answers_table,
     curves_table,
+    front_table,
     guard_section,
     limits_by_side,
     objective_table,
@@ -68,6 +69,7 @@ def report_content(
     command, second = forms[0].text, dict[str, Any]()
     if recommended.second:
         second = {"aim": aim(recommended.second), "form": forms_of(study, recommended.second, origin, baseline)[0]}
+        second["front"] = front_table(recommended, recommended.second)
         command += f"\n\n# {second['aim']}:\n{second['form'].text}"
     facts = answer_facts(study, recommended, tables.get("search"), pair=pairs, is_recorded=is_recorded)
     counters = {} if device_series is None else limits_by_side(study, table, metrics, device_series)

@@ -85,6 +85,15 @@ class ChangedAnswers(LeftOut):
     stage: str = Field(description="Stage.")
 
 
+class FrontPoint(JsonPart):
+    """A configuration that no other of the search beats by both objectives; its figures chose it and are no claim."""
+
+    candidate: str = Field(description="Its name in the search.")
+    run_id: str = Field(description="Its first run.")
+    value: float = Field(description="The first objective, the mean of its server starts.")
+    second_value: float = Field(description="The second one.")
+
+
 class MapLevel(JsonPart):
     """A measured load of a curve, and how the winner compares with the baseline there."""
 
@@ -177,6 +186,12 @@ class Recommended(JsonFile):
         None,
         exclude_if=lambda value: value is None,
         description="Of two objectives (`objective.pareto`): the answer by the second one.",
+    )
+    front: list[FrontPoint] = Field(
+        [],
+        exclude_if=lambda value: not value,
+        description="Of two objectives: what no other configuration of the search beats by both, the best by the first "
+        "one first. Only the answers are proved.",
     )
     validity: Checks = None
     validity_note: ChecksNote = None

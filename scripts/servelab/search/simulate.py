@@ -25,6 +25,8 @@ from servelab.search.decision import PastStage
 from servelab.search.project import load_project
 from servelab.search.proof import ProofVerdict
 from servelab.search.proof_plan import ProofStage, judge, past_by_second, promised_percent
+from servelab.search.recommended import FrontPoint
+from servelab.search.winner_map import front
 from servelab.study.configuration import Configuration, Load
 from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
@@ -83,6 +85,8 @@ class StudyResult:
     accelerator_s: float
     second: StudyResult | None = None
     """Of two objectives: the same by the second one."""
+    front: Sequence[FrontPoint] = ()
+    """Of two objectives: what no other configuration of the search beats by both."""
 
     @property
     def verdict(self) -> str:
@@ -144,7 +148,9 @@ def simulate_project(project: Project, measure: Measure, seed: int = 0) -> Study
     runs = _Runs(measure, seed)
     past = _search(project, runs)
     found = [_proved(project, runs, past, stages) for stages in project.study.proofs]
-    return replace(found[-1], second=found[0] if len(found) > 1 else None)
+    if (by_second := project.study.second) is None:
+        return found[-1]
+    return replace(found[-1], second=found[0], front=front(project.study, by_second, past))
 
 
 def _proved(project: Project, runs: _Runs, past: Sequence[PastStage], stages: Sequence[str]) -> StudyResult:

@@ -12,11 +12,11 @@ import pandas as pd
 
 from servelab.core.figure_text import metric_label
 from servelab.metrics.statistics import Interval, change_columns
-from servelab.search.decide import unfit
-from servelab.search.decision import rows_of
+from servelab.search.decide import can_win, unfit
+from servelab.search.decision import PastStage, rows_of
 from servelab.search.proof import BASELINE, WINNER, proved_change
-from servelab.search.proof_plan import pairs_of
-from servelab.search.recommended import MapLevel, MapRange, WinnerMap
+from servelab.search.proof_plan import by_second, pairs_of
+from servelab.search.recommended import FrontPoint, MapLevel, MapRange, WinnerMap
 from servelab.study.project import SearchedStudy
 from servelab.study.study import Study
 
@@ -43,6 +43,25 @@ def winner_maps(study: SearchedStudy, table: pd.DataFrame) -> list[WinnerMap]:
             of = {"curve": curve, "load": load.of, "metric": metric, "basis": basis, "text": text}
             maps.append(WinnerMap.model_validate({**of, "levels": levels, "ranges": ranges}))
     return maps
+
+
+def front(study: Study, second: Study, past: Sequence[PastStage]) -> list[FrontPoint]:
+    """`Recommended.front`; `second` is the study by its second objective, `past` the stages of the search."""
+    found: dict[str, FrontPoint] = {}  # the last row of a configuration has the most starts
+    tables = [each.table[each.table["workload"] == study.objective.on] for each in past if each.table is not None]
+    for table in tables:
+        rows = rows_of(table)
+        for row, other in zip(rows, rows_of(by_second(table)), strict=True):
+            if can_win(study, row, rows[0]):
+                names = {"candidate": row["candidate"], "run_id": row["run_id"]}
+                values = {"value": row["objective_value"], "second_value": other["objective_value"]}
+                found[row["run_id"]] = FrontPoint.model_validate(names | values)
+    sign, other_sign = study.objective.sign, second.objective.sign
+    points: list[FrontPoint] = []
+    for point in sorted(found.values(), key=lambda each: (-sign * each.value, -other_sign * each.second_value)):
+        if not points or other_sign * point.second_value > other_sign * points[-1].second_value:
+            points.append(point)
+    return points
 
 
 def load_ranges(levels: Sequence[MapLevel]) -> list[MapRange]:
