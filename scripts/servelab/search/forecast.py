@@ -276,7 +276,7 @@ def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS,
         for gain in gains
         if gain > margin
     ]
-    parts = [f"{gain:.3g} % with {100 * proved:.0f} % in {pairs:.1f} pairs" for gain, (proved, pairs) in found]
+    parts = [f"{gain:.3g} % with {100 * proved:.0f} % in {pairs:.2g} pairs" for gain, (proved, pairs) in found]
     known = "assumed" if noise == PRIOR else "as measured"
     text = f"starts scatter by {noise.sd_percent:.1f} % ({known})"
     return f"{text}: {of} of {', '.join(parts)} is proved" if parts else f"{text}: no gain exceeds the margin"
