@@ -120,12 +120,8 @@ def test_general_fault_is_explained_by_a_special_one_of_another_line():
     assert banner in why.message and "driver" in why.remedy
 
 
-OUTER = [
-    "Aug 19 18:34:30 box vllm[8707]: ",
-    "server-1  | ",
-    "2026-03-01T10:00:00.123Z stderr F ",
-    "2026-03-01 10:00:00,5 - INFO - ",
-]
+OUTER = json.loads((CRASHES / "outer.json").read_text())
+"""What programs write before each line that they pass on."""
 
 
 @pytest.mark.parametrize("outer", ["", *OUTER])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import dedent
 
 from servelab.engines.failure_signs import (
     COLLECTIVES,
@@ -49,7 +50,7 @@ _TAG = re.compile(r"\(([^()]+) pid=\d+[^()]*\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\
 _EXCEPTION = re.compile(
     r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|OutOf\w+|Exception)\b(:|$)"
 )
-_FRAME = re.compile(r'\s*File "')
+_COLOUR, _FRAME = re.compile(r"\x1b\[[\d;]*m"), re.compile(r'\s*File "')
 _BARE = re.compile(r"^[\w.]+(Error|Exception):?$")
 _LOUD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|\[E\]")
 _ENDS_MESSAGE = re.compile(r"^(traceback|the above exception|during handling|process \S+:|$)", re.IGNORECASE)
@@ -76,7 +77,7 @@ class Explanation:
 
 def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) -> Explanation:
     """Explains a failure by the engine's `own` signs and the common ones; `prefix` comes before a line's text."""
-    lines = list(log)
+    lines = dedent(_COLOUR.sub("", "\n".join(log))).split("\n")
     if all(OUTER.match(line) for line in lines if line.strip()):
         lines = [OUTER.sub("", line, count=1) for line in lines]
     read = list(_read(lines, prefix))
