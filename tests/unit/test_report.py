@@ -138,7 +138,7 @@ SAID = [
     "Qwen/Qwen3-32B on 4 × Ascend 910B, with sglang 0.5.6",
     "better, by 3 pairs of server starts",
     "8.2 h of accelerator time (deciding load 50 %, other loads 10 %, start-up 30 %, idle 10 %); "
-    "36 runs of 17 candidates (15 tried, 1 failed, 1 refused)",
+    "7 candidates (5 tried, 1 failed, 1 refused), 36 runs in all",
     "Instead of: --max-num-seqs 0",
     "The baseline used 8 of a node's 8 accelerators, the optimized one 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
@@ -152,7 +152,7 @@ SAID = [
     "load (settle_requests 0, rounds 3, request_rate inf, arrivals poisson, burstiness 1.0, ramp_up_s 0.0), "
     "slos (ttft_ms 500.0, tpot_ms 50.0)",
     f"git checkout 0123456789abcdef0123456789abcdef01234567 servelab run {sample_study.STUDY}",
-    "ShareGPT, 1,000 prompts, within TTFT (ms) 500 a request, TPOT (ms) 50.0 a request",
+    "ShareGPT, 1,000 prompts, within TTFT 500 ms a request, TPOT 50.0 ms a request",
     "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",
     "round 2: total_tokens_per_s 1207, the others' median is 2281",
     "Look into zero_itl.",

@@ -21,7 +21,7 @@ from servelab.report.stages_section import Origin
 from servelab.results.past_runs import split_text
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
-from servelab.study.study import LAST_STAGES
+from servelab.study.study import AFTER_SEARCH, LAST_STAGES
 
 _WORDS = re.compile(r"\S+|\s+")
 """Of a command, with the white space between them."""
@@ -192,9 +192,10 @@ def answer_facts(
 
 
 def _limits_text(study: StudySummary) -> str:
-    """The limits of a request and of the objective, as `, within TTFT (ms) 500 a request, mean TPOT (ms) 50`."""
+    """The limits of a request and of the objective, as `, within TTFT 500 ms a request, mean TPOT (ms) 50`."""
     found = [
-        f"{metric_label(name)} {figure(limit)} a request" for name, limit in study.slos_of(study.objective.on).items()
+        f"{metric_label(name).removesuffix(' (ms)')} {figure(limit)} ms a request"
+        for name, limit in study.slos_of(study.objective.on).items()
     ]
     for metric, limits in study.objective.constraints.items():
         found += [f"{statistic} {metric_label(metric)} {figure(limit)}" for statistic, limit in limits.items()]
@@ -207,10 +208,12 @@ def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
     `search` has rows of schemas.SEARCH; a run that several stages use counts once. Recorded logs give only the time
     under load.
     """
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in search["outcome"].value_counts(sort=False).items())
+    first = search["run_ids"].str[0]  # a later stage may list a candidate again
+    tried = search[~search["is_incumbent"] & ~search["stage"].isin(AFTER_SEARCH) & (first.isna() | ~first.duplicated())]
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in tried["outcome"].value_counts(sort=False).items())
     runs = len({run_id for run_ids in search["run_ids"] for run_id in run_ids})
     held_s, load_s = (float(search[name].sum()) for name in ("new_accelerator_s", "new_load_accelerator_s"))
-    counted = f"{runs:,} run{'' if runs == 1 else 's'} of {len(search):,} candidates ({outcomes})"
+    counted = f"{len(tried):,} candidate{'' if len(tried) == 1 else 's'} ({outcomes}), {runs:,} runs in all"
     if not held_s:
         return counted
     if is_recorded:

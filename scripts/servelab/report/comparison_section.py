@@ -274,7 +274,7 @@ def guard_section(recommended: Recommended) -> dict[str, Any] | None:
         return None
     losses = [f"{row.title}: {row.guard_why}" for row in recommended.improvements if row.guard == "loses"]
     unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
-    count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "no workload"
+    count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "none of the workloads"
     verdict = f"The optimized configuration loses more than {recommended.max_loss_percent:g} % on {count}."
     if not recommended.changed:
         verdict = "Use the baseline on every workload."

@@ -107,7 +107,7 @@ def _same_answers(recommended: Recommended) -> str:
         return "answers not checked"
     if found.verdict == SAME:
         return f"answers unchanged within what {found.asked} questions can show"
-    return f"answers: {found.verdict} ({found.asked} questions)"
+    return f"though {found.asked} questions cannot tell whether answers change"
 
 
 def _unsure(proof: Proof) -> str:

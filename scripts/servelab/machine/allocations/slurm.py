@@ -202,7 +202,6 @@ _FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
 _USUAL = re.compile("|".join(_FACTS["usual"]), re.IGNORECASE)
 """Reasons of jobs that start by themselves, as other jobs end."""
 _KEYS: dict[str, list[str]] = _FACTS["keys"]
-"""Words of a reason, first match → the keys of a placement that may be wrong."""
 OPTIONS: dict[str, str] = _FACTS["options"]
 """Snakemake's resource → the option of sbatch with the same unit."""
 _FINAL = re.compile(r"\binvalid\b|^Memory required|^More processors requested|time limit", re.IGNORECASE)
