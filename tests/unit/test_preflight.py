@@ -361,7 +361,7 @@ def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, 
     with pytest.raises(ConfigError) as error:
         studies.check_environments(tmp_path, ["vllm-h100-node"])
     assert str(error.value) == (
-        "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run this where it is "
+        "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run where it is "
         "installed, use another runtime, or serve from packages: "
         "`vllm: {version: 0.17.1, lock: envs/vllm-0.17.1.lock.txt}` (docs/engines.md)"
     )

@@ -85,10 +85,14 @@ def division_of(
     release, drafted = Version(version), effective.get("speculative_tokens")
     pool, since = effective.get("mamba-full-memory-ratio"), engine.graphs_inside_since
     counts_graphs = since is not None and release >= Version(since)
+    context, is_amd = effective.get("context_length"), board.name.startswith("AMD")
+    is_short = isinstance(context, int) and context <= 8192
+    is_cut = is_amd and effective.get("attention_backend", "aiter") == "aiter" and not is_short
+    part = engine.aiter_share if is_cut else 1.0
     states = 2 if counts_graphs and effective.get("prefix_caching") else 1  # such a vLLM keeps the last block's too
     return Division(
         parallel=parallel,
-        share=share if isinstance(share, float) else _SHARE if engine.works_inside_share else _STATIC_SHARE,
+        share=part * (share if isinstance(share, float) else _SHARE if engine.works_inside_share else _STATIC_SHARE),
         batched_tokens=tokens if isinstance(tokens, int) else 2048,
         sequences=sequences if isinstance(sequences, int) else 256,
         has_graphs=counts_graphs and not effective.get("enforce_eager"),

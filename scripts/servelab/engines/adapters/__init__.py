@@ -98,6 +98,8 @@ class Engine(ABC):
     """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
     start_rules: ClassVar[tuple[Rule, ...]] = ()
     """Settings that it refuses when it starts, besides options that it does not have."""
+    aiter_share: ClassVar[float] = 1.0
+    """Part of the share that it takes with AMD's kernels and contexts above 8192 tokens."""
     works_inside_share: ClassVar[bool] = True
     """Whether `memory_share` includes what a step takes besides weights and KV cache."""
     graphs_inside_since: ClassVar[str | None] = None

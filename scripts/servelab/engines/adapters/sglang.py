@@ -23,6 +23,7 @@ class Sglang(Engine):
 
     name = "sglang"
     works_inside_share = False
+    aiter_share = 0.85
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp-size"),
         "pipeline_parallel_size": flag("--pp-size"),
