@@ -203,7 +203,6 @@ _USUAL = re.compile("|".join(_FACTS["usual"]), re.IGNORECASE)
 """Reasons of jobs that start by themselves, as other jobs end."""
 _KEYS: dict[str, list[str]] = _FACTS["keys"]
 OPTIONS: dict[str, str] = _FACTS["options"]
-"""Snakemake's resource → the option of sbatch with the same unit."""
 _FINAL = re.compile(r"\binvalid\b|^Memory required|^More processors requested|time limit", re.IGNORECASE)
 """Refusals that the cluster's next state does not change, unlike a node that is down or a limit of jobs at once.
 
