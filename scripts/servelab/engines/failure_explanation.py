@@ -204,12 +204,13 @@ def _held_by_others(line: str) -> bool:
     """Whether a message about memory shows that other processes hold a part of the device's."""
     if found := _FREE.search(line):
         return float(found["free"]) < (1 - _SHARE_OF_OTHERS) * float(found["total"])
-    total, others = _TOTAL.search(line), sum(map(float, _PROCESS.findall(line)))
+    total, others = _TOTAL.search(line), list(map(float, _PROCESS.findall(line)))
     if not total or not others:
         return False
-    by_pytorch = _BY_PYTORCH.search(line)
-    own = 0.0 if _OWN.search(line) else float(by_pytorch[1]) if by_pytorch else others
-    return others - own > _SHARE_OF_OTHERS * float(total[1])
+    by_pytorch = _BY_PYTORCH.search(line)  # in a container, its own process is one of the others
+    mine = [held for held in others if by_pytorch and held >= float(by_pytorch[1])]
+    own = 0.0 if _OWN.search(line) else min(mine, default=sum(others))
+    return sum(others) - own > _SHARE_OF_OTHERS * float(total[1])
 
 
 def _joined(message: Message) -> str:
