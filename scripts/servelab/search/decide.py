@@ -305,32 +305,29 @@ def _scatter(noise: StartNoise, values: Sequence[float], others: Sequence[float]
 
 def ahead(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise) -> tuple[str, str]:
     """Verdict of the search on a candidate, and its reason; beyond noise is more than one standard deviation."""
-    sign = study.objective.sign
     change, low, high = relative_change(row, incumbent, noise)
     scatter = 100 * math.expm1(_scatter(noise, start_values(row), start_values(incumbent)))
     text = f"{change:+.1f} % in the search, with starts that scatter by ±{scatter:.1f} %"
     if abs(change) <= scatter:
         return "within noise", f"{text}{half_width_text(low, high)}"
-    if sign * change < 0:
-        return "worse", text
-    if sign * change <= study.objective.margin_percent:
-        return "within margin", f"{text}; the margin is {study.objective.margin_percent:g} %"
-    return "better", text
+    return beyond_noise(study, change, text)
+
+
+def beyond_noise(study: SearchedStudy, change: float, text: str) -> tuple[str, str]:
+    """Verdict (better, worse, within margin) on a change in percent that noise does not explain, and its reason."""
+    gain, margin = study.objective.sign * change, study.objective.margin_percent
+    if 0 <= gain <= margin:
+        return "within margin", f"{text}; the margin is {margin:g} %"
+    return "better" if gain > 0 else "worse", text
 
 
 def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
     """Verdict (better, worse, within noise or margin) and reason for a change in percent with its 95 % interval."""
-    sign = study.objective.sign
-    gain = sign * change
     interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""
     text = f"{change:+.1f} %{interval}"
     if low is not None and high is not None and low <= 0 <= high:
         return "within noise", f"{text} includes no change{half_width_text(low, high)}"
-    if gain < 0:
-        return "worse", text
-    if gain <= study.objective.margin_percent:
-        return "within margin", f"{text}, the margin is {study.objective.margin_percent:g} %"
-    return "better", text
+    return beyond_noise(study, change, text)
 
 
 def _reason(plan: SearchedPlan, verdicts: list[Verdict], winner: int) -> str:

@@ -159,8 +159,8 @@ def _any_has(parts: Bools) -> Bools:
 
 
 def _sets(count: int, scale: Floats | None) -> list[Bools]:
-    """The sets of an option's choices that may be a cause: each, all changes; on a `scale` those from or to one."""
-    found = [*np.eye(count, dtype=bool), np.arange(count) > 0]
+    """The sets of an option's choices that may be a cause: each, all but each; on a `scale` those from or to one."""
+    found = [*np.eye(count, dtype=bool), *~np.eye(count, dtype=bool)]
     if scale is not None:
         for value in scale[np.isfinite(scale)]:
             found += [scale >= value, scale <= value]

@@ -141,7 +141,7 @@ def scale_of(stage: Stage, start: Configuration) -> Floats | None:
 
     The value of no candidate is the baseline's; nan if it sets none. None if there is no such number.
     """
-    settings = [_flat(changes_of(candidate)) for candidate in stage.candidates]
+    settings = [flat(changes_of(candidate)) for candidate in stage.candidates]
     names = {name for each in settings for name in each if any(other.get(name) != each[name] for other in settings)}
     if len(names) != 1:
         return None
@@ -149,12 +149,12 @@ def scale_of(stage: Stage, start: Configuration) -> Floats | None:
     values = [each.get(name) for each in settings]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values):
         return None
-    first = _flat(start.model_dump()).get(name)
+    first = flat(start.model_dump()).get(name)
     is_number = isinstance(first, int | float) and not isinstance(first, bool) and first > 0
     return np.array([first if is_number else np.nan, *values], dtype=float)
 
 
-def _flat(changes: Mapping[str, object]) -> dict[tuple[str, str], object]:
+def flat(changes: Mapping[str, object]) -> dict[tuple[str, str], object]:
     """Each changed setting, with those in a part of the configuration by its name and theirs."""
     found: dict[tuple[str, str], object] = {}
     for part, value in changes.items():
@@ -180,6 +180,8 @@ class Knowledge:
         sound = [at for at, row in enumerate(self.rows) if disturbed(row) is None]
         self.fit = [at for at in sound if can_win(study, self.rows[at], start) and self._has_value(self.rows[at])]
         """Rows that can win; a value of 0 has no logarithm, and cannot."""
+        self.working = [self._at[at] for at in self.fit]
+        """Their positions."""
         # what misses a constraint shows how fast it is; what is invalid shows nothing
         valid = [at for at in sound if self.rows[at]["validity"] != "invalid"]
         self._valued = [at for at in valid if self.rows[at]["outcome"] == "ok" and self._has_value(self.rows[at])]
@@ -264,23 +266,9 @@ class Knowledge:
             if not (is_one & (levels[:, option] == choice)).any()
         ]
 
-    def changes(self, row: int) -> list[str]:
-        """The settings in which a row's configuration differs from the baseline."""
-        changed = self._space.variants[self._at[row]].changes
-        return [name for key, value in changed.items() for name in (value if isinstance(value, dict) else [key])]
-
-    def close(self, most: int, margin_percent: float) -> list[int]:
-        """The best row and those that may be better by more than the margin: up to `most`; none if there are no such.
-
-        What may be is within 1.5 standard deviations of what the model expects.
-        """
-        prediction = self.prediction()
-        best = int(prediction.expected().argmax())
-        gains, scatters = prediction.differences(best)
-        may_gain = gains + 1.5 * scatters
-        may_gain[best] = -math.inf
-        rivals = [at for at in np.argsort(-gains, kind="stable") if may_gain[at] > math.log1p(margin_percent / 100)]
-        return [self.fit[at] for at in [best, *rivals][: max(0, most)]] if rivals else []
+    def changes(self, row: int) -> int:
+        """In how many settings a row's configuration differs from the baseline."""
+        return len(flat(self._space.variants[self._at[row]].changes))
 
     def prediction(self) -> Prediction:
         """Of the rows that can win, in the order of `fit`; there must be one."""

@@ -47,7 +47,9 @@ def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
     if recommended.changed:
         gain = "" if row is None else f": {_gained(recommended, row)}"
         uneven = [f"but {proof.uneven_starts}"] if proof and proof.uneven_starts else []
-        clauses = [f"Use this command{gain}", *_loads(recommended), *_guards(recommended), *uneven]
+        lost = sum(row.guard == "loses" for row in recommended.improvements)
+        guards = [f"but it loses too much on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
+        clauses = [f"Use this command{gain}", *_loads(recommended), *guards, *uneven]
         clauses.append(_same_answers(recommended))
         return AnswerText("win", f"{', '.join(clauses)}.")
     if proof is not None and proof.verdict in (CANNOT_TELL, DISTURBED):
@@ -94,11 +96,6 @@ def _loads(recommended: Recommended) -> list[str]:
 def _span(found: MapRange) -> str:
     one, other = f"{found.from_load:.3g}", f"{found.to_load:.3g}"
     return one if one == other else f"{one} to {other}"
-
-
-def _guards(recommended: Recommended) -> list[str]:
-    lost = sum(row.guard == "loses" for row in recommended.improvements)
-    return [f"but it loses too much on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
 
 
 def _same_answers(recommended: Recommended) -> str:

@@ -118,8 +118,8 @@ class SearchKeys(Strict):
     visits: int | None = Field(
         None,
         ge=2,
-        description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 60, depending on the number of combinations: 18 of 48, 60 of 1,000.",
+        description="For `adaptive`: most starts that the search takes, the baseline's included. Default: 8 "
+        "to 60, depending on the number of combinations: 21 of 48, 60 of 1,000.",
     )
     prior: Literal["kernel-timings"] | None = Field(
         None,

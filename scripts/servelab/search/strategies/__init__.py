@@ -66,7 +66,7 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int) 
     kept: list[PlannedCandidate] = []
     for candidate in plan.candidates:
         cost_s = cost_of(candidate)
-        if candidate.is_incumbent and cost_s > left_s:  # it is measured, but no second time
+        if cost_s > left_s:  # what was measured stays, and the incumbent is measured, but no second time
             candidate = candidate.model_copy(update=_one_start(candidate))
             cost_s = cost_of(candidate)
         if cost_s and not candidate.is_incumbent and cost_s > left_s:

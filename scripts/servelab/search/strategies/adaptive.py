@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from servelab.search.decide import decide_stage
+from servelab.search.decide import beyond_noise, decide_stage
 from servelab.search.decision import Decision, Outline, PastStage, Verdict
 from servelab.search.failures import probability_of_failure
 from servelab.search.likeness import Floats
@@ -22,7 +22,7 @@ from servelab.search.options_space import Knowledge, Space, design, space_of
 from servelab.search.planning import make_plan
 from servelab.search.proof_plan import by_second
 from servelab.search.strategies import STRATEGIES
-from servelab.study.configuration import Incumbent, Variant, baseline, difference
+from servelab.study.configuration import Incumbent, baseline, difference, key_of
 from servelab.study.plan import Plan
 from servelab.study.predictions import Predictions
 from servelab.study.project import Project
@@ -30,20 +30,23 @@ from servelab.study.study import Study
 
 _DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
 _FEWEST, _MOST = 8, 60
-_OF_ROOT, _OF_ALL = 2.6, 0.44
+_OF_ROOT, _OF_ALL = 3.0, 0.45
 """Visits by default: so many times the root of the number of combinations, at most this share of it, and between fewest
-and most: 11 of 25, 18 of 48, 60 of 1,000."""
-_STAGES = 20
+and most: 11 of 25, 21 of 48, 60 of 1,000."""
+_STAGES = 24
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
 _SPREAD = 6
 """As long as fewer are measured and nothing failed, what leaves most open is chosen: a model of so few may be wrong."""
 _LEFT = 4
 """Visits that must be left after each option was changed alone."""
-_EARLY = 3
+_EARLY = 6
 """Visits that are left after each choice was tried, for combinations with those that others had kept from working."""
-_AGAIN, _STARTS = 3, 0.45
-"""Most configurations that get a second start, and most starts as a share of all combinations."""
+_LAST = 3
+"""So many of the last visits go to what was measured before, if another start of it is worth more than what is new."""
+_LITTLE = 0.05
+"""As long as nothing gains more or failed, every other visit goes to what leaves most open: some choices gain only
+together."""
 _FAILURES = 4
 """A choice that failed alone is given up after so many failures, if there are two visits for each change."""
 _WORTH = 0.0002
@@ -83,45 +86,42 @@ class Adaptive:
         study, space = project.study, space_of(project.study)
         if not past:
             first: _Chooser = _Predicted(space, study, project.predictions) if project.predictions else _Design(space)
-            return _filled(project, stage, _DESIGN_TITLE, baseline(study), [0], first, _design_size(study))
+            return _filled(project, stage, _DESIGN_TITLE, baseline(study), {0: 1}, first, _design_size(study))
         last, title = past[-1], _title(len(past))
         if not last.plan.applies:
             return make_plan(project, stage, title, last.winner, [], last.plan.reason)
         positions = space.positions(last.plan)
         refused = _refused(space, last.plan)
-        measured = len(positions) - len(refused)
-        visits = visits_of(study)
-        most = min(measured + _batch(study), visits)
+        started = [max(1, len({run.start for run in each.runs})) for each in last.plan.candidates]
+        starts = dict(zip(positions, started, strict=True))
+        measured, visits = len(positions) - len(refused), visits_of(study)
+        left = visits - sum(started) + len(refused)
+        most = measured + min(_batch(study), left)
         if last.table is None:
-            return _filled(project, stage, title, last.winner, positions, _Design(space), most)
+            return _filled(project, stage, title, last.winner, starts, _Design(space), most)
         turns = [(study, last.table), *([(study.second, by_second(last.table))] if study.second else [])]
         for by, table in turns if len(past) % 2 else turns[::-1]:
             knowledge = Knowledge(by, space, last.plan, table, project.predictions)
-            chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
-            title = _title(len(past))
+            promising = _Promising(space, knowledge, study.objective.margin_percent, measured + left)
+            chooser: _Chooser = promising
+            title, by_whom = _title(len(past)), f", by {by.objective.name}" if study.second else ""
             if measured < _SPREAD and not knowledge.failed_with([]):
                 chooser = _Design(space)
                 title = f"Refinement {len(past)}: what differs most from the runs so far, which are few for a model"
             elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
                 chooser, title = single, f"Refinement {len(past)}: one change of the baseline"
-            title += f", by {by.objective.name}" if study.second else ""
-            plan = _filled(project, stage, title, last.winner, positions, chooser, most)
-            plan = plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
-            if len(plan.candidates) > len(positions):
-                return plan
-        knowledge = Knowledge(study, space, last.plan, last.table) if study.second else knowledge
-        is_done = any(len({run.start for run in each.runs}) > 1 for each in last.plan.candidates)
-        most_again = min(_AGAIN, int(_STARTS * len(space)) - measured)
-        is_open = knowledge.fit and not is_done
-        close = knowledge.close(most_again, study.objective.margin_percent) if is_open else []
-        if len(close) > 1:
-            close = [positions[row] for row in close]
-            variants = [_from(last.winner, space.variants[at])._replace(starts=1 + (at in close)) for at in positions]
-            title = f"Refinement {len(past)}: another start of those that cannot be told from the best"
-            return make_plan(project, stage, title, last.winner, variants, incumbent_starts=1 + (positions[0] in close))
+            plan = _filled(project, stage, title + by_whom, last.winner, starts, chooser, most)
+            new = [at for at in space.positions(plan) if at not in starts]
+            is_last = chooser is promising and left <= _LAST
+            if left > 0 and (is_last or not new) and (again := promising.again(new, positions, refused)):
+                starts |= {at: starts[at] + 1 for at in again[: min(_batch(study), left)]}
+                title = f"Refinement {len(past)}: another start of those that cannot be told from the best"
+                return _filled(project, stage, title + by_whom, last.winner, starts, chooser, 0)
+            if new:
+                return plan.model_copy(update={"predicted": knowledge.predicted_far_below(plan)})
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
-        if visits <= measured:
-            why = f"the {measured} configurations that the search may measure are measured"
+        if left <= 0:
+            why = f"the {visits} starts that the search may take are taken"
         elif len(positions) == len(space):
             why = f"all {len(space)} combinations are measured"
         return make_plan(project, stage, title, last.winner, [], why)
@@ -140,9 +140,9 @@ STRATEGIES.register(ADAPTIVE.name, ADAPTIVE)
 
 
 def visits_of(study: Study) -> int:
-    """Most configurations that the search of a study measures, the baseline included."""
+    """Most starts that the search of a study takes, the baseline's included."""
     count = len(space_of(study))
-    by_default = max(_FEWEST, round(min(_OF_ROOT * math.sqrt(count), _OF_ALL * count, _MOST)))
+    by_default = max(_FEWEST, min(round(_OF_ROOT * math.sqrt(count)), int(_OF_ALL * count), _MOST))
     return min(count, study.search.visits or by_default)
 
 
@@ -242,10 +242,11 @@ class _Promising:
         model, levels = self._knowledge.surrogate, self.space.levels
         if model is None:
             return _Design(self.space).choose(count, taken, self._knowledge.failed_with(refused))
+        best = self._knowledge.best()
+        is_little = (best - model.at(levels[:1]).mean[:, 0]).mean() < _LITTLE
         works = self._knowledge.probability_of_working(levels, refused)
         works[list(taken)] = 0
         works[self._knowledge.left_out] = 0
-        best = self._knowledge.best()
         gains = works * model.expected_gains(levels, best)
         listed = np.argsort(-gains, kind="stable")[: min(_SHORTLIST, int((gains > 0).sum()))]
         prediction, works = model.at(levels[listed]), works[listed]
@@ -267,7 +268,28 @@ class _Promising:
             works[position] = 0
             best = np.maximum(best, prediction.mean[:, position])
             prediction.believe(position)
+        if is_little and found and len(taken) % 2 and not self._knowledge.failed_with(refused):
+            return _Design(self.space).choose(len(found), taken, refused)
         return found
+
+    def again(self, new: Sequence[int], taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """Of `taken` the best and those that may be better by more than the margin, by what another start is worth.
+
+        What may be is within 1.5 standard deviations. None while a choice has to be tried, and none that is worth less
+        than one of the `new` combinations; see `Prediction.worth`.
+        """
+        model, works, levels = self._knowledge.surrogate, self._knowledge.working, self.space.levels
+        owes = any(self._knowledge.untried(taken, 1)) or self._knowledge.slow(taken)
+        if model is None or not works or (new and owes):
+            return []
+        prediction, known = model.at(levels[[*works, *new]]), len(works)
+        best = int(prediction.expected()[:known].argmax())
+        gains, scatters = prediction.differences(best)
+        may_be = (gains + 1.5 * scatters)[:known] > self._margin
+        may_be[best] = may_be.any()
+        worth = prediction.worth(known)
+        least = (worth[known:] * self._knowledge.probability_of_working(levels, refused)[list(new)]).max(initial=0)
+        return [works[at] for at in np.argsort(-worth[:known], kind="stable") if may_be[at] and worth[at] >= least]
 
     def _owed(self, listed: NDArray[np.int64], works: Floats, taken: Sequence[int]) -> tuple[NDArray[np.bool_], int]:
         """Which positions try a choice that still has to be tried, and how many visits such choices take.
@@ -300,18 +322,20 @@ def _filled(
     stage: str,
     title: str,
     incumbent: Incumbent,
-    positions: Sequence[int],
+    starts: Mapping[int, int],
     chooser: _Chooser,
     most: int,
 ) -> Plan:
-    """A plan of the combinations at `positions` and of others that are chosen, `most` configurations together.
+    """A plan of combinations with so many `starts` each and of others that are chosen, `most` configurations together.
 
     What an engine refuses costs nothing: it is listed, and another combination takes its place.
     """
-    space, taken = chooser.space, list(positions)
+    space, taken, start = chooser.space, list(starts), incumbent.configuration
     while True:
-        variants = [_from(incumbent, space.variants[at]) for at in taken]
-        plan = make_plan(project, stage, title, incumbent, variants, incumbent_starts=1)
+        found = [(space.variants[at], starts.get(at, 1)) for at in taken]
+        own = next(number for each, number in found if key_of(each.configuration) == key_of(start))
+        variants = [each._replace(changes=difference(start, each.configuration), starts=to) for each, to in found]
+        plan = make_plan(project, stage, title, incumbent, variants, incumbent_starts=own)
         refused = _refused(space, plan)
         missing = most - (len(taken) - len(refused))
         new = chooser.choose(missing, taken, refused) if missing > 0 else []
@@ -323,11 +347,6 @@ def _filled(
 def _refused(space: Space, plan: Plan) -> list[int]:
     """Positions of the candidates of a plan that an engine refuses."""
     return [at for at, each in zip(space.positions(plan), plan.candidates, strict=True) if each.refused is not None]
-
-
-def _from(incumbent: Incumbent, variant: Variant) -> Variant:
-    """A combination with its changes on the incumbent."""
-    return variant._replace(changes=difference(incumbent.configuration, variant.configuration))
 
 
 def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) -> Decision:
@@ -345,7 +364,7 @@ def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) 
     base = None if knowledge.baseline is None else rows.get(knowledge.baseline)
     if base is not None:
         equals = [number for number in equals if means[number] - means[base] > margin] or [base]
-    changes = [len(knowledge.changes(row)) for row in knowledge.fit]
+    changes = [knowledge.changes(row) for row in knowledge.fit]
     winner = knowledge.fit[min(equals, key=lambda number: (changes[number], -means[number]))]
     verdicts = list(decision.candidates)
     if 0 in rows:
@@ -364,14 +383,9 @@ def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) 
 
 def _judged(study: Study, verdict: Verdict, gain: float, scatter: float, count: int) -> Verdict:
     """A verdict by what the model expects: `gain` over the incumbent as a logarithm, give or take `scatter`."""
-    word = "better"
-    if abs(gain) <= scatter:
-        word = "within noise"
-    elif gain < 0:
-        word = "worse"
-    elif gain <= math.log1p(study.objective.margin_percent / 100):
-        word = "within margin"
-    expected = f"{100 * math.expm1(study.objective.sign * gain):+.1f} % ± {100 * math.expm1(scatter):.1f} %"
+    change = 100 * math.expm1(study.objective.sign * gain)
+    word = "within noise" if abs(gain) <= scatter else beyond_noise(study, change, "")[0]
+    expected = f"{change:+.1f} % ± {100 * math.expm1(scatter):.1f} %"
     why = f"{verdict.why}; a model of all {count} runs expects {expected}"
     return verdict.model_copy(update={"verdict": word, "why": why})
 

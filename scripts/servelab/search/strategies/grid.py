@@ -8,7 +8,7 @@ import pandas as pd
 
 from servelab.search.decide import ahead, decide_stage, noise_of
 from servelab.search.decision import Decision, Outline, PastStage, rows_of, soundest
-from servelab.search.options_space import product
+from servelab.search.options_space import flat, product
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
 from servelab.study.configuration import baseline
@@ -38,9 +38,7 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
     better = soundest(study, rows, better)
     best = max(better, key=lambda position: sign * float(rows[position]["objective_value"]))
     equals = [position for position in better if ahead(study, rows[position], rows[best], noise)[0] != "worse"]
-    changed = [
-        sum(len(value) if isinstance(value, dict) else 1 for value in each.changes.values()) for each in plan.candidates
-    ]
+    changed = [len(flat(each.changes)) for each in plan.candidates]
     winner = min(equals, key=lambda at: (changed[at], -sign * float(rows[at]["objective_value"])))
     why = verdicts[winner].why
     if winner != best:
