@@ -40,9 +40,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("url", help="address of the server: http://host:port, or with the path of its API (/team/v1)")
     parser.add_argument("--model", help="name of the model; default: the first that the server lists")
     loads = parser.add_mutually_exclusive_group()
-    loads.add_argument(
-        "--concurrency", type=_count, nargs="+", default=[1, 4, 16], help="requests in flight (default: 1 4 16)"
-    )
+    loads.add_argument("--concurrency", type=_count, nargs="+", default=[1, 4, 16], help="in flight (default: 1 4 16)")
     loads.add_argument("--rate", type=_positive, nargs="+", help="requests per second, with Poisson arrivals, instead")
     parser.add_argument("--requests", type=_count, help="requests of each load in a visit; default: by the load")
     parser.add_argument("--visits", type=_count, default=3, help="how often each load is sent (default: 3)")

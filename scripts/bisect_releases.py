@@ -37,14 +37,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--engine", required=True, help="the study's name for the engine of its baseline")
     parser.add_argument("--good", required=True, metavar="VERSION", help="release before the change")
     parser.add_argument("--bad", required=True, metavar="VERSION", help="release after it")
-    parser.add_argument(
-        "--releases", nargs="*", metavar="VERSION", help="releases between; default: those of the package index"
-    )
+    parser.add_argument("--releases", nargs="*", metavar="VERSION", help="releases between (default: the index's)")
     parser.add_argument("--recipe", help="entry of envs/recipes.yaml for missing locks; default: the engine's name")
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
-    parser.add_argument(
-        "--within", type=float, default=2.0, metavar="PERCENT", help="aim of the first comparison, ± (default: 2)"
-    )
+    parser.add_argument("--within", type=float, default=2.0, metavar="PERCENT", help="aim of the first, ± (default: 2)")
     add_place_options(parser)
     return parser
 

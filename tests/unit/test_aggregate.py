@@ -13,9 +13,7 @@ from servelab.study.study import CONFIRM, CONFIRM_FIRST
 def summaries(rounds, definitions=None):
     """The columns of schemas.METRICS that are read here, for the runs of these rounds; `definitions` are by side."""
     metrics = rounds[["run_id", "metric"]].drop_duplicates()
-    of_side = [
-        next((text for side, text in (definitions or {}).items() if side in run), None) for run in metrics["run_id"]
-    ]
+    of_side = [next((of for side, of in (definitions or {}).items() if side in run), None) for run in metrics["run_id"]]
     return metrics.assign(definition=of_side)
 
 

@@ -96,9 +96,7 @@ EDITS = {
         "client.version",
         studies=("cpu-engines", "qwen3-14b-h100", "contained"),
     ),
-    "client: its code": edit(
-        "scripts/servelab/measure/load/sender.py", "from __future__", "# a change\nfrom __future__"
-    ),
+    "client code": edit("scripts/servelab/measure/load/sender.py", "from __future__", "# a change\nfrom __future__"),
     "lock of an engine: a package": edit(
         "envs/sglang-0.5.5.post1.lock.txt",
         "aiohttp==3.13.2",

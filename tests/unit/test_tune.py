@@ -60,6 +60,8 @@ FORMS = {
     "dashes and lines": "vllm serve m/x \\ \n \u2013max-num-seqs 8",
     "switches of python": "python -O -u -m vllm.entrypoints.openai.api_server --model m/x --max-num-seqs 8",
     "a prompt": "(env) root@n1:~# vllm serve m/x --max-num-seqs 8 # as root",
+    "set before": "export M=m/x\ndocker run -p 80:80 vllm/vllm-openai --model $M --max-num-seqs 8",
+    "in a container": "docker exec -it c bash -i -c 'HF_HOME=/hf vllm serve m/x --max-num-seqs 8'",
     "not in full": "vllm serve m/x --max_num_se 8",
     "last of two": "vllm serve m/x --max-num-seqs 4 --max_num_seqs=8 --served-model-name a b",
 }
@@ -69,7 +71,7 @@ FORMS = {
 def test_a_command_is_found_in_what_is_around_it(form):
     read = read_command([FORMS[form]])
     assert (read.engine, read.model, read.options, read.arguments) == ("vllm", "m/x", {"max_num_seqs": 8}, {})
-    assert "CUDA_VISIBLE_DEVICES" not in read.variables
+    assert not {"CUDA_VISIBLE_DEVICES", "HF_HOME", "M"} & read.variables.keys()
 
 
 def test_a_container_of_a_file_is_read(tmp_path):
@@ -122,9 +124,10 @@ def test_values_and_short_flags_mean_what_the_engine_reads():
 
 
 def test_flags_that_a_release_lacks_are_named_with_the_nearest():
-    read = read_command(["vllm serve m/x --gpu-memory-utilisation 0.9 --async-scheduling --rope-scaling {}"])
+    flags = "--gpu-memory-utilisation 0.9 --async-scheduling --rope-scaling {}"
+    read = read_command([f"VLLM_ATTENTION_BACKEND=FLASHINFER vllm serve m/x {flags}"])
     found = unknown_flags(read, "0.33.0")
-    assert list(found) == ["--gpu-memory-utilisation", "--rope-scaling"]
+    assert list(found) == ["--gpu-memory-utilisation", "--rope-scaling", "VLLM_ATTENTION_BACKEND"]
     assert "--gpu-memory-utilization" in found["--gpu-memory-utilisation"] and "--hf-over" in found["--rope-scaling"]
 
 
@@ -181,6 +184,8 @@ CASES = {
         {"TP8", "mtp, 1 ahead"},
     ),
     "Ascend's own": ("A100-SXM4-80GB -- vllm serve Qwen/Qwen3-30B-A3B", {"4,096 tokens a step"}),
+    "llama.cpp": ("'RTX 3090' -- llama-server -m m.gguf -ub 256 -ngl 9", {"1,024 tokens a step", "gpu layers auto"}),
+    "bound": ("cpu --device cpu -- llama-server -m m.gguf -c 65536", {"bound threads", "context 1,024"}),
     "held back": (
         "H100 -- vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
         {"16,384 tokens a step", "async scheduling true", "enforce eager false", "max num batched tokens 8192"},

@@ -69,9 +69,7 @@ class RunInputs:
     @property
     def second_models(self) -> dict[str, Path]:
         """`model.json` of each draft and adapter by repository; all models of a workflow are in one folder."""
-        seconds = {
-            name: content_id(each.model_dump(mode="json")) for name, each in self.spec.model.second_models.items()
-        }
+        seconds = {of: content_id(each.model_dump(mode="json")) for of, each in self.spec.model.second_models.items()}
         return {name: self.model_json.parents[1] / folder / "model.json" for name, folder in seconds.items()}
 
     def serve(self, folder: Path) -> Serve:

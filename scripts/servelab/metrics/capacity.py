@@ -140,9 +140,7 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
     if spec.slos and (worst is None or worst > 1):
         return _missed(step, "slo", text)
     if growth is not None and growth.is_trend:
-        return _missed(
-            step, "saturated", f"requests in flight grew by {100 * growth.share:.0f} % of those that arrived"
-        )
+        return _missed(step, "saturated", f"requests in flight grew by {100 * growth.share:.0f} % of all that arrived")
     return step
 
 

@@ -33,9 +33,7 @@ def audit_section(claims: pd.DataFrame) -> dict[str, Any]:
 
 
 def _counted(rows: list[Row]) -> str:
-    counts = [
-        f"{number} {verdict}" for verdict in VERDICTS if (number := sum(row["verdict"] == verdict for row in rows))
-    ]
+    counts = [f"{count} {verdict}" for verdict in VERDICTS if (count := sum(row["verdict"] == verdict for row in rows))]
     return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 

@@ -39,7 +39,7 @@ def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame
         names = row if row["stage"] in LAST_STAGES else known
         figures = row if row["starts"] > known["starts"] else known
         found[row["workload"], row["run_id"]] = figures | {
-            name: names[name] for name in ("stage", "position", "candidate")
+            each: names[each] for each in ("stage", "position", "candidate")
         }
     placed = [row | place[row["workload"]] for row in found.values()]
     placed.sort(

@@ -293,9 +293,7 @@ def _power(study: Study, results: Path, past: PastTimes, proof: Plan, spent_s: f
         left_s = 3600 * study.budget.accelerator_hours - spent_s - about_s
         most = min(most, len(sides[0]) + max(0, int(left_s // a_pair_s)))
         room = f"; the budget of {study.budget.accelerator_hours:g} accelerator-hours "
-        room += (
-            f"allows {most} of {study.proof.most_pairs} pairs" if left_s >= 0 else "is less: candidates are left out"
-        )
+        room += f"allows {most} of {study.proof.most_pairs} pairs" if left_s >= 0 else "leaves candidates out"
     limited = study.model_copy(update={"proof": study.proof.model_copy(update={"most_pairs": most})})
     takes = f"; what is left takes about {_hours(about_s + (most - len(sides[0])) * a_pair_s)} h with {most} pairs"
     return f"{power_text(limited, noise)}{takes}{room}"

@@ -223,9 +223,7 @@ def _points(entry: StudyWorkload, curve: Curve) -> list[StudyWorkload]:
 
 
 def _capacity_words(spec: CapacitySpec) -> str:
-    limits = [
-        f"{metric} {statistic} {limit:g}" for metric, each in spec.slos.items() for statistic, limit in each.items()
-    ]
+    limits = [f"{metric} {of} {limit:g}" for metric, each in spec.slos.items() for of, limit in each.items()]
     of = {"request_rate": "requests/s", "max_concurrency": "requests in flight"}[spec.of]
     return f"capacity in {of}" + (f" with {', '.join(limits)}" if limits else "")
 

@@ -16,7 +16,7 @@ from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes
 from servelab.assets.sources import MODEL_PROBES
 from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.files import own_or_shipped
+from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.run_spec import (
     ClientSpec,
@@ -134,6 +134,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         raise ConfigError("the model is an address, which cannot be pinned; give its name on the hub, or a path")
     known = known_engines(root, device)
     entries = {name: _at_release(entry, name, root, None) for name, entry in known.items()}
+    entries |= _installed(command.engine, root) if command.engine not in entries else {}
     command = replace(command, engine=_here(command.engine, entries, device))
     entry = entries[command.engine]
     if tag := re.search(r":v?(\d+\.\d+\.\d+[\w.]*)", command.image or ""):
@@ -153,6 +154,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         version=str(entry["version"]),
         options=command.options,
         arguments=command.arguments,
+        variables=command.variables,
         model=known_model(command.model, _facts(command.model, model_keys, is_online=ask_model is not None)),
         board=board_of(asked.hardware.accelerator, is_cpu=device.startswith("cpu")),
         per_node=asked.hardware.per_node,
@@ -258,6 +260,14 @@ def _protocol(
     return {**kept, **load, **limits}
 
 
+def _installed(engine: str, root: Path) -> dict[str, dict[str, Any]]:
+    """The engine as a file of `envs/` describes its installation on the host; nothing if none does."""
+    files = [found for folder in (root, CHECKOUT) for found in (folder / "envs").glob(f"{engine}-*.host.yaml")]
+    if not files:
+        return {}
+    return {engine: {"version": read_yaml(files[0])["version"], "runtime": "host", "lock": f"envs/{files[0].name}"}}
+
+
 def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
     """The engine, or the one that has the same command on this kind of device."""
     typed = ENGINES.get(engine).typed
@@ -265,7 +275,9 @@ def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
         other = ENGINES.get(name).typed
         if name in entries and typed and other and other.begins == typed.begins:
             return name
-    raise ConfigError(f"{engine}: no study of this checkout has it on {device}{nearest(engine, list(entries))}")
+    raise ConfigError(
+        f"{engine}: no study has it on {device}; write envs/{engine}-<release>.host.yaml (docs/engines.md)"
+    )
 
 
 def _baseline(command: TypedCommand, accelerators: int) -> dict[str, Any]:
@@ -335,9 +347,7 @@ def _facts(model: str, keys: Mapping[str, Any], *, is_online: bool) -> ModelFact
 def _named_models(command: TypedCommand, proposed: Proposed, keys: dict[str, Any], ask: AskModel) -> dict[str, str]:
     """Names of other weights in the study, which get a commit, as drafts do; a candidate without one is left out."""
     variants: dict[str, str] = {}
-    seconds = {
-        name: ask(name, at)["revision"] for _, name, at in hub_models(command.arguments) if not Path(name).exists()
-    }
+    seconds = {one: ask(one, at)["revision"] for _, one, at in hub_models(command.arguments) if not Path(one).exists()}
     for pair in list(proposed.candidates):
         proposal = pair[1]
         name = proposal.label.split()[0].lower()

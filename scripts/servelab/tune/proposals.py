@@ -9,6 +9,7 @@ from typing import Any
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
+from servelab.engines.options import PARALLEL_OPTIONS
 from servelab.engines.start_rules import PlannedStart
 from servelab.tune.levers import LEVERS, Lever, Proposal
 from servelab.tune.situation import Situation
@@ -45,7 +46,7 @@ def propose(now: Situation, most: int) -> Proposed:
         pairs = [(now, each) for each in common]
         for side, answer in zip(sides, made, strict=True):
             pairs += [(side, replace(each, on=side.engine.name)) for each in answer if each not in common]
-        for side, own in pairs:
+        for side, own in ((side, _as_typed(side, each)) for side, each in pairs):
             if why := refused(side, own):
                 found.left_out[own.label] = why
             elif same := seen.get(key := _key(side, own)):
@@ -62,6 +63,14 @@ def propose(now: Situation, most: int) -> Proposed:
     found.candidates.extend(pair for pair in wanted if pair in ranked[:most])
     found.left_out.update({p.label: f"beyond the {most} candidates that were asked for" for _, p in ranked[most:]})
     return found
+
+
+def _as_typed(now: Situation, proposal: Proposal) -> Proposal:
+    """The proposal with the names that the command has for the same settings; what an option replaces is left out."""
+    names = {now.engine.names.of(each): each for each in now.arguments}
+    arguments = {names.get(now.engine.names.of(name), name): value for name, value in proposal.arguments.items()}
+    replaced = now.engine.refused_arguments(proposal.options, now.arguments) if proposal.options else {}
+    return replace(proposal, arguments={**dict.fromkeys(replaced, False), **arguments})
 
 
 def refused(now: Situation, proposal: Proposal) -> str | None:
@@ -82,7 +91,7 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
 
 def _key(now: Situation, proposal: Proposal) -> str:
     """Equal for candidates with one effective configuration."""
-    settings = now.effective_with(proposal.options, proposal.arguments)
+    settings = {**now.effective_with(proposal.options, proposal.arguments), **now.variables, **proposal.variables}
     return repr((now.engine.name, proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
 
 
@@ -95,7 +104,8 @@ def idle_settings(now: Situation) -> dict[str, str]:
         others = {other: each for other, each in now.options.items() if other != name}
         more = {other: each for other, each in now.arguments.items() if other != name}
         if now.engine.effective(now.version, now.board, others, more) == whole:
-            is_default = now.engine.defaults(now.version, now.board, others, more).get(name) == value
+            own = now.engine.defaults(now.version, now.board, others, more)
+            is_default = own.get(name, 1 if name in PARALLEL_OPTIONS else None) == value
             by_itself = f"{value} is what {now.engine.name} {now.version} does by itself here"
             found[name] = by_itself if is_default else "the rest of the command leaves it without effect here"
     if now.number("max_num_seqs") > now.users_each and "max_num_seqs" in typed and "max_num_seqs" not in found:
@@ -108,6 +118,7 @@ def effective_differences(now: Situation, proposal: Proposal) -> Mapping[str, tu
     if proposal.engine:
         return {}
     side = now.on(proposal.on)
-    before, after = side.effective, side.effective_with(proposal.options, proposal.arguments)
+    before = {**side.effective, **side.variables}
+    after = {**before, **side.effective_with(proposal.options, proposal.arguments), **proposal.variables}
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {name: (before.get(name), after.get(name)) for name in names}

@@ -111,6 +111,7 @@ class Situation:
     accelerators: int
     """Of one server, as the command has it."""
     load: ExpectedLoad
+    variables: Mapping[str, str] = field(default_factory=dict)
     other_engines: Mapping[str, str] = field(default_factory=dict)
     """Name → release."""
 
@@ -125,6 +126,7 @@ class Situation:
             version=self.other_engines[engine],
             options=options,
             arguments={},
+            variables={},
             other_engines={},
         )
 

@@ -62,6 +62,7 @@ def candidate(proposal: Proposal, variants: Mapping[str, str]) -> dict[str, Any]
         "model": variants.get(proposal.model or ""),
         "options": proposal.options,
         "arguments": proposal.arguments,
+        "environment_variables": proposal.variables,
         "accelerators": proposal.accelerators,
     }
     return {"label": proposal.label, **{key: value for key, value in changes.items() if value}}

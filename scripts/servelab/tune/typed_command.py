@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _DOCKER_SWITCH = re.compile(r"-[ditP]+|--(rm|detach|privileged|init|interactive|
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _USED = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$\((\w+)\)|\$(\w+)")
 """A variable in a word, as a shell, Compose and Kubernetes write it: name and default."""
+_OF_HUB = re.compile(r"(HF|HUGGING_?FACE|TRANSFORMERS|XDG)_\w*(HOME|CACHE|TOKEN)")
+"""Variables that say where a model is kept, and who may have it."""
 _FLAG = re.compile(r"--?[A-Za-z]")
 _SWITCH = re.compile(r"--(no|enable|disable|trust|enforce|use|skip|async)[-_]")
 """Begins flags that take no value, at most true or false."""
@@ -61,7 +64,8 @@ def read_command(words: Sequence[str]) -> TypedCommand:
     words = _of_shell(_split(words[0]) if len(words) == 1 else words)
     for place, word in enumerate(words[:-1]):
         if Path(word).name in ("docker", "podman", "nerdctl") and "run" in words[place + 1 : place + 3]:
-            image, given, words = _of_container_line(words[place:])
+            line = [_expanded(each, _set_in(words[:place])) for each in words[place:]]
+            image, given, words = _of_container_line(line)
             return _read(words, given, image)
     return _read(words, {}, None)
 
@@ -77,10 +81,17 @@ def _split(text: str) -> list[str]:
 
 def _of_shell(words: list[str]) -> list[str]:
     """The words, and those of the text that `sh -c` gets."""
-    for place, word in enumerate(words[:-2]):
-        if Path(word).name in ("sh", "bash") and re.fullmatch(r"-\w*c", words[place + 1]):
-            return words[:place] + _split(words[place + 2])
+    for place, word in enumerate(words):
+        flags = list(takewhile(lambda each: each.startswith("-"), words[place + 1 :]))
+        text = words[place + 1 + len(flags) :]
+        if Path(word).name in ("sh", "bash") and text and flags and re.fullmatch(r"-\w*c", flags[-1]):
+            return words[:place] + _split(text[0])
     return words
+
+
+def _set_in(words: Sequence[str]) -> dict[str, str]:
+    """Variables that words before a command set."""
+    return dict(each.split("=", 1) for each in words if _VARIABLE.fullmatch(each))
 
 
 def _of_container_line(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
@@ -149,9 +160,8 @@ def _read(words: list[str], variables: dict[str, str], image: str | None) -> Typ
         for engine in [*named, *(each for each in ENGINES if each.typed)]:
             assert engine.typed is not None
             if begins := re.match(rf"({engine.typed.begins})(?= |$)", text):
-                set_before = dict(each.split("=", 1) for each in words[:place] if _VARIABLE.fullmatch(each))
                 rest = words[place + len(begins[0].split()) :]
-                return with_flags(engine, rest, variables | set_before, image)
+                return with_flags(engine, rest, variables | _set_in(words[:place]), image)
     if named and not re.match(r"(ba)?sh\b|python", " ".join(words)):  # the image starts the server, with these flags
         return with_flags(named[0], words, variables, image)
     known = ", ".join(" ".join(engine.display_base("MODEL")) for engine in ENGINES if engine.typed)
@@ -168,6 +178,9 @@ def with_flags(engine: Engine, words: list[str], variables: dict[str, str], imag
     refused = [each for flag in given for each in engine.refused_arguments(options, {flag: given[flag]}).items()]
     refused += engine.refused_variables(options, variables).items()
     left_out = {name: why.removeprefix("may not be set: ").removesuffix("; remove it") for name, why in refused}
+    used = {found[1] or found[3] or found[4] for word in words for found in _USED.finditer(word)} & variables.keys()
+    left_out |= {each: "its value is in the command" for each in used if not each.startswith(engine.variable_prefixes)}
+    left_out |= {name: "Servelab fetches the model itself" for name in variables if _OF_HUB.fullmatch(name)}
     variables = {each: _expanded(value, variables) for each, value in variables.items()}
     left_out |= {each: "the command lacks its value" for each, value in variables.items() if _USED.search(value)}
     for name, value in {**given, **variables}.items():
@@ -319,6 +332,7 @@ def unknown_flags(command: TypedCommand, version: str) -> dict[str, str]:
     if listed is None:
         return {}
     flags = [name if name.startswith("-") else f"--{name}" for name in command.arguments]
+    flags += [each for each in command.variables if listed.flags & {*engine.gone.get(each, "").split("`")}]
     return {
         flag: f"{listed.release} has no {flag}; {nearest_flag(engine, flag, listed.flags)}"
         for flag in flags

@@ -114,9 +114,7 @@ class SharedPrefix(Workload):
 
 
 def _rows(prompts: Iterable[list[int]], output_tokens: int) -> list[dict[str, Any]]:
-    return [
-        {"prompt_token_ids": prompt, "input_tokens": len(prompt), "output_tokens": output_tokens} for prompt in prompts
-    ]
+    return [{"prompt_token_ids": each, "input_tokens": len(each), "output_tokens": output_tokens} for each in prompts]
 
 
 def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -> Iterator[list[int]]:

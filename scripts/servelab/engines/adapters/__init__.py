@@ -83,7 +83,7 @@ class Engine(ABC):
     typed: ClassVar[Typed | None] = None
     """How users start it; None if they do not by a command."""
     gone: ClassVar[Mapping[str, str]] = {}
-    """Flags of older releases → what took their place."""
+    """Flags and variables of older releases → what took their place."""
     abbreviates: ClassVar[bool] = False
     """Whether its parser takes the beginning of a flag's name for the flag, as argparse does."""
     variables_of_options: ClassVar[Mapping[str, str]] = {}
@@ -330,7 +330,7 @@ class Engine(ABC):
                 is_flag = option not in self.option_settings
                 taken |= {names.of(part): option for part in parts if part.startswith("-") or not is_flag}
         own = {names.of(flag): part.why for part in self.owned for flag in part.flags}
-        return refused_arguments(own, names, taken, arguments)
+        return refused_arguments(own, names, taken, {k: value for k, value in arguments.items() if value is not False})
 
     def check_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> None:
         """`ConfigError` for an argument that may not be given (`refused_arguments`)."""

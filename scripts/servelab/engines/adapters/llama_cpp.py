@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines import llama_cpp_server
+from servelab.engines import llama_cpp_server as launcher
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import Parallel, argument, flag, switch
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
-_LAUNCHER = Path(llama_cpp_server.__file__)
+_LAUNCHER = Path(launcher.__file__)
 _AUTO_SLOTS = 4
 """Slots of llama-server without `--parallel`."""
 
@@ -47,7 +47,13 @@ class LlamaCpp(Engine):
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
         """See `Engine.defaults`: common/arg.cpp."""
-        return {"max_num_seqs": _AUTO_SLOTS, "max_num_batched_tokens": 2048, "prefix_caching": True}
+        found = {
+            "max_num_seqs": _AUTO_SLOTS,
+            "max_num_batched_tokens": 2048,
+            "ubatch-size": 512,
+            "prefix_caching": True,
+        }
+        return {**found, "attention_backend": "auto", **({} if board.is_cpu else {"gpu-layers": "auto"})}
 
     def command(self, serve: Serve) -> list[str]:
         base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
@@ -57,9 +63,7 @@ class LlamaCpp(Engine):
 
     def own_flags(self) -> frozenset[str]:
         """See `Engine.own_flags`; the launcher has the same for every release of the library."""
-        return frozenset(
-            {*llama_cpp_server.VALUES, *llama_cpp_server.SWITCHES, *llama_cpp_server.SHORT, "--flash-attn"}
-        )
+        return frozenset({*launcher.VALUES, *launcher.SWITCHES, *launcher.SHORT, "--flash-attn"})
 
     def keeps_prompts(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> bool:
         """See `Engine.keeps_prompts`; prompts of idle slots are also kept in the host's memory, 8 GiB by default."""

@@ -217,9 +217,7 @@ def unsatisfied(folder: Path) -> list[QueuedJob]:
 
 def keys_of(reason: str) -> tuple[str, ...]:
     """The keys of a placement that a reason of Slurm is about, the most likely first."""
-    return next(
-        (tuple(keys) for words, keys in _KEYS.items() if re.search(words, reason, re.IGNORECASE)), ("partition",)
-    )
+    return next((tuple(keys) for sign, keys in _KEYS.items() if re.search(sign, reason, re.IGNORECASE)), ("partition",))
 
 
 def is_final(reason: str) -> bool:

@@ -71,9 +71,7 @@ class Ascend(DeviceKind):
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """See `DeviceKind.passthrough`; a chip's node has the number of its logic id."""
-        return Passthrough(
-            nodes=(*(f"/dev/davinci{device.index}" for device in devices), *_NODES), mounts=_DRIVER_PATHS
-        )
+        return Passthrough(nodes=(*(f"/dev/davinci{each.index}" for each in devices), *_NODES), mounts=_DRIVER_PATHS)
 
     def threads(self, cores: int, count: int) -> int:
         return 1

@@ -67,10 +67,8 @@ class RunData:
         """The rounds by number, in order."""
         counted, telemetry = self.requests[self.requests["phase"] != "settle"], self.samples
         return {
-            number: Round(
-                requests, self.slos, telemetry[telemetry["round"] == number], self.price_per_hour, self.capacity
-            )
-            for number, requests in by_round(counted).items()
+            each: Round(requests, self.slos, telemetry[telemetry["round"] == each], self.price_per_hour, self.capacity)
+            for each, requests in by_round(counted).items()
         }
 
     @cached_property

@@ -52,9 +52,7 @@ def _cached_input_percent(data: Round) -> float | None:
 
 
 def _draft_acceptance_percent(data: Round) -> float | None:
-    drafted, accepted = (
-        increase(data.telemetry, name) for name in ("draft_tokens_total", "accepted_draft_tokens_total")
-    )
+    drafted, accepted = (increase(data.telemetry, of) for of in ("draft_tokens_total", "accepted_draft_tokens_total"))
     if drafted and accepted is not None:
         return 100 * accepted / drafted
     return _mean(100 * during_load(data.telemetry, "draft_accepted_fraction"))

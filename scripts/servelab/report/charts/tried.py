@@ -57,9 +57,7 @@ def _tried(frame: pd.DataFrame) -> AnyChart | None:
     kept = ["Kept after its stage" if each["is_winner"] else "Other" for each in records]
     shown["role"] = ["Baseline" if each["is_incumbent"] else role for each, role in zip(records, kept, strict=True)]
     shown["text"] = [_text(each) for each in records]
-    shown["name"] = [
-        f"{each['stage_title']}: {label}: {_text(each)}" for label, each in zip(labels, records, strict=True)
-    ]
+    shown["name"] = [f"{each['stage_title']}: {of}: {_text(each)}" for of, each in zip(labels, records, strict=True)]
     title = axis_title(metric, per) + (f"; the best of {len(ordered):,}" if len(shown) < len(ordered) else "")
     x, y = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=12)), rows(labels)
     colour, shape = kind_channels(ROLES, shown["role"], "role")

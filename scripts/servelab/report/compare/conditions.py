@@ -55,15 +55,11 @@ def read_condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     known = {metric.tag: metric for metric in METRICS}
     if found is None:
-        raise ConfigError(
-            f"--fail-if: {text!r}: write a metric, < or >, and a limit in percent: 'total_tokens_per_s < -3%'"
-        )
+        raise ConfigError(f"--fail-if: {text!r}: write a metric, < or >, and a limit in %: 'total_tokens_per_s < -3%'")
     metric = known.get(found["metric"])
     if metric is None or metric.higher_is_better is None:
         names = ", ".join(sorted(tag for tag, each in known.items() if each.higher_is_better is not None))
-        raise ConfigError(
-            f"--fail-if: {text!r}: {found['metric']} is no metric that can be better or worse; use {names}"
-        )
+        raise ConfigError(f"--fail-if: {text!r}: {found['metric']} is no metric that can be better; use {names}")
     below, percent = found["sign"] == "<", float(found["percent"])
     if below != metric.higher_is_better:
         worse = "lower" if metric.higher_is_better else "higher"

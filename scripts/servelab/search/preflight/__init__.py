@@ -83,9 +83,8 @@ def render(study: str, rows: Sequence[PreflightRow]) -> str:
     lines = [summary(study, rows), _line("check", "verdict", "of", "seen, and what to do")]
     for check, verdict, of, saw, action in _merged(rows):
         names = textwrap.wrap(of, _OF, break_on_hyphens=False)
-        seen = textwrap.wrap(saw, _SAW) + [
-            line for line in textwrap.wrap(f"→ {action}", _SAW, subsequent_indent="  ") if action
-        ]
+        seen = textwrap.wrap(saw, _SAW)
+        seen += textwrap.wrap(f"→ {action}", _SAW, subsequent_indent="  ") if action else []
         for number, row in enumerate(zip_longest(names, seen, fillvalue="")):
             lines.append(_line(*((check, verdict) if number == 0 else ("", "")), *row))
     return "\n".join(lines)

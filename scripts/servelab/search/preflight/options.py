@@ -39,7 +39,7 @@ def list_name(engine: Engine, checked: Checked) -> str:
 def known_flags(engine: Engine, version: str) -> KnownFlags | None:
     """The flags of a release; of the newest that is listed if it is not. None if no release of the engine is listed."""
     if own := engine.own_flags():
-        return KnownFlags(own, f"this release of {engine.name}")
+        return KnownFlags(own, f"Servelab's launcher of {engine.name}")
     listed = [each for each in engine.checked if (FLAGS / f"{list_name(engine, each)}.txt").exists()]
     exact = next((each for each in listed if each.release == version), None)
     found = exact or max(listed, key=lambda each: Version(each.release), default=None)

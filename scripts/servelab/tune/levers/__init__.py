@@ -29,6 +29,7 @@ class Proposal:
     """Name on the hub of the weights to serve instead."""
     options: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
     accelerators: int | None = None
     on: str | None = None
     """Engine that it is for; None for all of the study."""

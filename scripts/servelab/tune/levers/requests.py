@@ -74,3 +74,12 @@ def text_only(now: Situation) -> Sequence[Proposal] | str:
         return "the model is for text only, or the engine has no such setting"
     reason = "the load is text, and the vision part takes memory"
     return [Proposal("text only", reason, "", "no images", arguments={"language-model-only": True})]
+
+
+@lever("binding", 18, "Threads on their CPUs", "docs/evidence.md")
+def binding(now: Situation) -> Sequence[Proposal] | str:
+    """Threads that stay on their CPUs."""
+    if not now.board.is_cpu or now.engine.name != "llama.cpp":
+        return "the engine binds its threads itself, or does not compute on the CPU"
+    reason = "Linux puts threads on one CPU when another is busy for a moment"
+    return [Proposal("bound threads", reason, "", variables={"OMP_PROC_BIND": "true"})]

@@ -11,7 +11,7 @@ from servelab.tune.situation import Situation
 _DECODE_GRAPH = "cuda-graph-max-bs-decode"
 _LIMITS = ("max_num_batched_tokens", "memory_share")
 """Settings that slow a server if they are low."""
-_SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False}
+_SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False, "attention_backend": "off"}
 """Settings whose value is the slower one, as a rule."""
 
 
@@ -24,7 +24,7 @@ def undo(now: Situation) -> Sequence[Proposal] | str:
         value = now.effective.get(name)
         is_lower = name in _LIMITS and isinstance(value, (int, float)) and value < default  # type: ignore[operator]
         is_slower = is_lower or (name in _SWITCHES and value == _SWITCHES[name])
-        if value == default or not (is_slower or name == "max_num_batched_tokens"):
+        if value == default or not (is_slower or name in ("max_num_batched_tokens", "gpu-layers")):
             continue
         given = next((each for each in now.arguments if now.engine.names.of(each) == name), None)
         reason = f"the command sets {value}, the engine itself {default} on this board"
@@ -60,9 +60,9 @@ def sequences(now: Situation) -> Sequence[Proposal] | str:
 @lever("batched-tokens", 11, "Tokens in a step", "six tries on GPUStack's pages")
 def tokens(now: Situation) -> Sequence[Proposal] | str:
     """One and two doublings above what the engine does by itself, or the command if that is more."""
-    name = "max_num_batched_tokens"
-    if now.number("chunked-prefill-size"):  # SGLang's smaller limit: a step of several prompts ends there too
-        name = "chunked-prefill-size"
+    # a step of several prompts ends at the first in SGLang; llama.cpp computes parts of the size of the second
+    smaller = [each for each in ("chunked-prefill-size", "ubatch-size") if now.number(each)]
+    name = (smaller or ["max_num_batched_tokens"])[0]
     usual = now.engine.defaults(now.version, now.board, {}, now.arguments).get(name)
     default = max(now.number(name), usual if isinstance(usual, int) else 0)
     if not default:
@@ -76,6 +76,8 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
     found = []
     for each in (2 * default, 4 * default):
         own, given = ({name: each}, {}) if name in OPTIONS else ({}, {name: each})
+        if name == "ubatch-size" and each > now.number("max_num_batched_tokens"):
+            own = {"max_num_batched_tokens": each}
         label = f"{each:,} tokens a step"
         found.append(Proposal(label, reason, "-21 to +3 %", cost, options=own, arguments=given))
     return found
