@@ -262,7 +262,7 @@ def _protocol(
 
 def _installed(engine: str, root: Path) -> dict[str, dict[str, Any]]:
     """The engine as a file of `envs/` describes its installation on the host; nothing if none does."""
-    files = [found for folder in (root, CHECKOUT) for found in (folder / "envs").glob(f"{engine}-*.host.yaml")]
+    files = [found for folder in (root, CHECKOUT) for found in (folder / "envs").glob(f"{engine}-[0-9]*.host.yaml")]
     if not files:
         return {}
     return {engine: {"version": read_yaml(files[0])["version"], "runtime": "host", "lock": f"envs/{files[0].name}"}}
