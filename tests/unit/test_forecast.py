@@ -163,7 +163,7 @@ def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path)
     assert found.lines()[0].endswith("about 1.0 accelerator-hours by past runs")
     for hours, text in (
         (1.5, "1.2 h with 4 pairs; the budget of 1.5 accelerator-hours allows 4 of"),
-        (1.1, "is less:"),
+        (1.1, "leaves candidates out"),
     ):
         assert text in forecast(make_project(content | {"budget": {"accelerator_hours": hours}}), tmp_path).power
     content["workloads"] = ["cpu-sharegpt", "cpu-short"]

@@ -84,6 +84,6 @@ def test_mistakes_are_one_clear_error_and_leave_the_lock(tmp_path):
         locking.read_recipe(RECIPES, "vlm")
     lock, recipe, when = tmp_path / "vllm-1.lock.txt", locking.read_recipe(RECIPES, "vllm"), datetime.now(UTC)
     lock.write_text("before")
-    with pytest.raises(ServelabError, match="no solution for vllm 1"):
+    with pytest.raises(ServelabError, match="uv cannot solve vllm 1"):
         locking.write_lock("vllm", "1", lock, ["false"], recipe, when)
     assert lock.read_text() == "before"
