@@ -40,7 +40,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--releases", nargs="*", metavar="VERSION", help="releases between (default: the index's)")
     parser.add_argument("--recipe", help="entry of envs/recipes.yaml for missing locks; default: the engine's name")
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
-    parser.add_argument("--within", type=float, default=2.0, metavar="PERCENT", help="aim of the first, ± (default: 2)")
+    parser.add_argument(
+        "--within", type=float, default=2.0, metavar="PERCENT", help="aim of the first comparison, ± (default: 2)"
+    )
     add_place_options(parser)
     return parser
 

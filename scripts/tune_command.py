@@ -53,7 +53,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--prompt", type=int, metavar="TOKENS", dest="prompt_tokens", help="tokens of a prompt")
     parser.add_argument("--answer", type=int, metavar="TOKENS", dest="answer_tokens", help="tokens of an answer")
     parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")
-    parser.add_argument("--slo", action="append", default=[], dest="limits", help="limits, as 'ttft_ms p99 2000'")
+    parser.add_argument(
+        "--slo", action="append", default=[], dest="limits", help="limit, as 'ttft_ms p99 2000'; repeatable"
+    )
     parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", dest="metric", help="to improve")
     parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
     parser.add_argument("--budget", metavar="8h", help="most hours of the node for search and proof")

@@ -122,7 +122,9 @@ def find_accepted(target: Target, seed: int) -> Accepted:
     inputs, outputs = records["input_tokens"].to_pylist(), records["output_tokens"].to_pylist()
     per_word = (inputs[1] - inputs[0]) / (_WORDS[1] - _WORDS[0])
     if per_word <= 0:
-        raise ServelabError(f"it counts {inputs[0]} and {inputs[1]} tokens in {_WORDS[0]} and {_WORDS[1]} words")
+        raise ServelabError(
+            f"the server counts {inputs[0]} and {inputs[1]} tokens in {_WORDS[0]} and {_WORDS[1]} words"
+        )
     is_forced = "ignore_eos" in body and all(each == target.output_tokens for each in outputs)
     body = body if is_forced else {name: value for name, value in body.items() if name != "ignore_eos"}
     return Accepted(body, is_forced, per_word, max(0.0, inputs[0] - per_word * _WORDS[0]))

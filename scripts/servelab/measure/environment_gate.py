@@ -19,7 +19,6 @@ from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.files import JsonFile, JsonPart
 from servelab.core.identity import content_id
-from servelab.core.yaml_file import read_shipped
 from servelab.engines import environment_probe
 from servelab.engines.adapters import Engine
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs
@@ -127,7 +126,18 @@ def refuse_failed(engine: Engine, environment: Environment, lock: str, checks: S
         raise ConfigError(f"{name} cannot serve this study; its runs are not measured\n" + "\n".join(lines))
 
 
-_REMEDIES: dict[str, str] = read_shipped(Path(__file__).with_suffix(".yaml"))
+_ANOTHER_LOCK = (
+    "resolve its lock as of the release (`make lock ENGINE=… VERSION=…`, docs/engines.md), or use the engine's image"
+)
+_REMEDIES = {
+    "packages": _ANOTHER_LOCK,
+    "kernels": "use an environment that has it (the engine's image, docs/engines.md), or remove the candidate",
+    "toolkit": "install a CUDA toolkit (nvcc on PATH, or /usr/local/cuda), or use the engine's image (docs/engines.md)",
+    "application": _ANOTHER_LOCK,
+    "options": _ANOTHER_LOCK,
+    "tokenizer": f"{_ANOTHER_LOCK}; if the model is newer than the release, raise the engine's version",
+    "configuration": f"{_ANOTHER_LOCK}; if the model is newer than the release, raise the engine's version",
+}
 
 
 def _not_asked(facts: EnvironmentFacts, model: Path) -> dict[str, str]:

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from servelab.core.yaml_file import read_shipped
 from servelab.engines.failure_explanation import Explanation
 from servelab.engines.failure_signs import COMMON, FAULTS
 from servelab.machine.devices import Device, answer, number_or_none
@@ -30,7 +29,16 @@ _FIRST_CUDA = {(8, 9): (11, 8), (9, 0): (11, 8), (10, 0): (12, 8), (10, 3): (12,
 """Compute capability → first CUDA with kernels for it; NVIDIA's release notes."""
 _LAST_MAJOR = {(7, 0): 12, (7, 2): 12, (6, 1): 12, (6, 0): 12}
 """Compute capability → last major CUDA with kernels for it."""
-_CACHES = tuple(read_shipped(Path(__file__).with_suffix(".yaml")))
+_CACHES = (
+    "HOME",
+    "XDG_CACHE_HOME",
+    "TMPDIR",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "VLLM_CACHE_ROOT",
+)
+"""Variables that name folders in which engines write."""
 _ASKED = "uuid,memory.used,memory.total,compute_mode,ecc.errors.uncorrected.volatile.total,mig.mode.current,compute_cap"
 _NPU = re.compile(r"^\|\s*(\d+)\s+\S+\s*\|\s*([A-Za-z]+)\s*\|", re.MULTILINE)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from servelab.core.yaml_file import read_shipped
 from servelab.metrics.tables.io import Floats, RecordArray, by_round, maximum, mean
 
 
@@ -135,7 +133,17 @@ def _worst_round(loaded: RecordArray, metric: str) -> float:
     return maximum(np.array([mean(samples["value"]) for samples in rounds]))
 
 
-LENGTH_DEPENDENT: dict[str, str] = read_shipped(Path(__file__).with_suffix(".yaml"))
+LENGTH_DEPENDENT = {
+    "requests_per_s": "output_tokens_per_s",
+    "input_tokens_per_s": "output_tokens_per_s",
+    "total_tokens_per_s": "output_tokens_per_s",
+    "goodput_per_s": "slo_attainment",
+    "capacity_per_s": "capacity_in_flight",
+    "e2el_ms": "normalized_e2el_ms",
+    "cost_per_million_tokens": "cost_per_million_output_tokens",
+    "energy_per_token_j": "energy_per_output_token_j",
+}
+"""Metric that depends on the lengths of answers → the one to compare instead."""
 
 
 def lengths_text(own: float, other: float, whose: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from servelab.core.credentials import shown
-from servelab.core.figure_text import duration, figure, metric_label
+from servelab.core.figure_text import duration, figure, metric_label, runs_text
 from servelab.machine.devices import DEVICES, Device
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
@@ -213,7 +213,7 @@ def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in tried["outcome"].value_counts(sort=False).items())
     runs = len({run_id for run_ids in search["run_ids"] for run_id in run_ids})
     held_s, load_s = (float(search[name].sum()) for name in ("new_accelerator_s", "new_load_accelerator_s"))
-    counted = f"{len(tried):,} candidate{'' if len(tried) == 1 else 's'} ({outcomes}), {runs:,} runs in all"
+    counted = f"{len(tried):,} candidate{'' if len(tried) == 1 else 's'} ({outcomes}), {runs_text(runs)} in all"
     if not held_s:
         return counted
     if is_recorded:

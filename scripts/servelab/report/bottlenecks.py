@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from servelab.core.figure_text import figure
-from servelab.core.yaml_file import read_shipped
 
 FULL_PERCENT = 95.0
 """Of the KV cache in use: from here on it counts as full."""
@@ -25,7 +23,15 @@ FULL_SHARE = 0.9
 
 Counters = dict[str, float]
 """Figures of one run under load, those that were read: of `_WORDS`, and means of metrics."""
-_WORDS: dict[str, str] = read_shipped(Path(__file__).with_suffix(".yaml"))
+_WORDS = {
+    "kv_percent": "KV cache up to {} %",
+    "running": "{} requests ran",
+    "waiting": "{} requests waited",
+    "preempted": "{} preempted",
+    "busy_percent": "device {} % busy",
+    "power_w": "{} W a device",
+    "memory_gib": "{} GiB a device",
+}
 
 
 def counters_of(

@@ -12,7 +12,6 @@ import pandas as pd
 from servelab.core.errors import ServelabError
 from servelab.core.figure_text import MARKS, MARKS_KEY, PLACES_KEY, mark
 from servelab.core.files import write_text
-from servelab.core.yaml_file import read_shipped
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import answer_facts, baseline_command, card, difference, forms_of, only_in
 from servelab.report.bottlenecks import Counters, limited_by
@@ -40,7 +39,16 @@ from servelab.study.project import StudySummary, is_live
 from servelab.study.study import COMPARISON, CONFIRM
 
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
-_UNITS: dict[str, tuple[str, str, str]] = read_shipped(Path(__file__).with_suffix(".yaml"))
+_UNITS = {
+    "recorded": ("log", "logs", ""),
+    "visited": ("visit", "pairs of visits", "a visit of each side, one after the other"),
+    "measured": (
+        "server start",
+        "pairs of server starts",
+        "a fresh server start of each side, one after the other on the same devices",
+    ),
+}
+"""Kind of evidence → a measurement, what a change's interval is over, and a pair of the proof."""
 
 
 def report_content(

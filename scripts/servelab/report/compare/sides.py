@@ -342,7 +342,9 @@ def _table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     try:
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
     except (OSError, pa.ArrowException) as error:
-        raise ServelabError(f"{path}: not a readable Parquet file ({error}); comparing needs finished ones") from None
+        raise ServelabError(
+            f"{path}: not a readable Parquet file ({error}); comparing needs finished studies"
+        ) from None
     return frame.reindex(columns=schema.names).astype(object).where(lambda cells: cells.notna(), None)
 
 
@@ -350,5 +352,5 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ServelabError(f"{path}: cannot be read: {error}; comparing needs finished ones") from None
+        raise ServelabError(f"{path}: cannot be read: {error}; comparing needs finished studies") from None
     return content

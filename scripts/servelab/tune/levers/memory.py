@@ -36,7 +36,7 @@ def _published(now: Situation, number_format: str) -> Proposal:
     if number_format in ("fp8", "int4") and not now.board.has_fp8:
         reason = "the board computes in 16 bits, but a server needs fewer accelerators or has more KV cache"
     return Proposal(
-        f"{number_format.upper()} weights".replace("ASCEND", "INT8"),
+        f"{'INT8' if number_format == 'ascend' else number_format.upper()} weights",
         f"{model}{f' ({size:.0f} GiB)' if size else ''}: {reason}",
         _GAIN[number_format],
         _ASKED,
