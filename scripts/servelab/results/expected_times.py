@@ -16,10 +16,9 @@ from typing import Any
 from servelab.assets.known_models import active_share, known_bytes, known_parameters
 from servelab.core.run_spec import MOST_STEPS, HardwareSpec, ModelSpec, RunSpec
 from servelab.engines.accelerator_boards import board_of
+from servelab.engines.adapters import ENGINES
 from servelab.machine.rates import published_rates
 
-_START_S = {"llama.cpp": 2.0, "vllm": 40.0, "sglang": 40.0, "vllm-ascend": 60.0, "tensorrt-llm": 90.0, "mindie": 90.0}
-"""Seconds until an engine reads weights: imports, workers, memory."""
 _COMPILE_S, _DISK_BYTES_PER_S = 40.0, 1.2e9
 """Compilation and graphs of an engine that is not eager; a local NVMe disk that was not read lately."""
 _STOP_S, _STEP_S = 5.0, 0.004
@@ -71,9 +70,9 @@ def weights_bytes(model: ModelSpec) -> float | None:
 
 def start_s(spec: RunSpec, size: float) -> float:
     """Seconds of a server's start with so many bytes of weights, whatever its limit."""
-    is_eager = spec.options.get("enforce_eager") or spec.engine.name == "llama.cpp"
-    fixed = _START_S.get(spec.engine.name, 40.0) + (0.0 if is_eager else _COMPILE_S)
-    return fixed + size / _DISK_BYTES_PER_S
+    traits = ENGINES.get(spec.engine.name).traits
+    compile_s = _COMPILE_S if traits.compiles and not spec.options.get("enforce_eager") else 0.0
+    return traits.starts_in_s + compile_s + size / _DISK_BYTES_PER_S
 
 
 def _run_s(spec: RunSpec, size: float) -> float:

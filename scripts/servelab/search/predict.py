@@ -19,6 +19,7 @@ import numpy as np
 from servelab.assets.model_work import ModelWork
 from servelab.core.errors import Outage
 from servelab.core.yaml_file import read_shipped
+from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import Tool
 from servelab.machine.rates import DeviceRates
 from servelab.metrics.tables.io import Floats
@@ -34,7 +35,6 @@ _SPLIT_GAIN, _BATCH_COST = 0.85, 1.05
 """A table is refused unless a step on twice the devices takes at most this share, and one of 256 sequences at least so
 many times as long as one of one."""
 SYSTEMS = read_shipped(Path(__file__).with_suffix(".yaml"))
-BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 
 
 class _KernelTimings:
@@ -154,14 +154,15 @@ def query_of(
 ) -> dict[str, Any] | None:
     """What to ask the tables about; None if they have no such engine, device or format."""
     system = next((name for part, name in SYSTEMS if re.search(part, served.accelerator, re.IGNORECASE)), None)
-    if system is None or served.engine not in BACKENDS or served.weights not in ("bfloat16", "fp8", "fp8_block"):
+    backend = ENGINES.get(served.engine).traits.forecast_name
+    if system is None or backend is None or served.weights not in ("bfloat16", "fp8", "fp8_block"):
         return None
     experts = served.tensor if served.expert_parallel else 1
     return {
         "model": model,
         "config": config,
         "system": system,
-        "backend": BACKENDS[served.engine],
+        "backend": backend,
         "input_tokens": int(sent.input_tokens),
         "output_tokens": int(sent.output_tokens),
         "settings": {

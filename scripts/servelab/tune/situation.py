@@ -16,6 +16,7 @@ from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.memory import UNKNOWN, Division, division_of, kv_room_bytes, kv_tokens
 from servelab.engines.options import PARALLEL_OPTIONS, Parallel
+from servelab.search.preflight.options import known_flags
 
 _FP8_OWNERS = ("Qwen", "zai-org")
 """Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used.
@@ -144,6 +145,11 @@ class Situation:
         )
         return {**found, "context_length": found.get("context_length") or self.model.context}
 
+    def has(self, argument: str) -> bool:
+        """Whether the release has an argument, or the newest with a list of flags here; not if none has a list."""
+        listed = known_flags(self.engine, self.version)
+        return listed is not None and f"--{argument}" in listed.flags
+
     def number(self, option: str) -> int:
         """An option's effective value as a whole number; 0 if it is not known."""
         value = self.effective.get(option)
@@ -169,8 +175,8 @@ class Situation:
     @cached_property
     def smaller_formats(self) -> list[str]:
         """Number formats of published smaller weights that are worth a try on this board, the best first."""
-        if self.engine.name in ("vllm-ascend", "mindie"):
-            wanted = ["ascend"]
+        if own := self.engine.traits.own_weights:
+            wanted = [*own]
         elif self.board.has_fp4:
             wanted = ["nvfp4", *["fp8"] * (self.model.format != "fp8")]
         elif self.model.format != "bf16" or self.board.capability is None:
@@ -178,7 +184,7 @@ class Situation:
         elif self.board.has_fp8:
             wanted = ["fp8", "int4"]
         else:  # fp8 and int4 are only stored so: that pays where memory is what is short
-            stored = {"vllm": ["fp8", "int4"], "sglang": ["int4"]}.get(self.engine.name, [])
+            stored = self.engine.traits.stored_weights
             wanted = ["int8", *(each for each in stored if self.board.capability >= 8 and self._is_relieved_by(each))]
         return [each for each in wanted if each in self.model.others]
 

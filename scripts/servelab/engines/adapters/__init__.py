@@ -48,6 +48,7 @@ from servelab.engines.options import (
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 from servelab.engines.start_rules import Rule
+from servelab.engines.traits import Settings, Traits
 
 PLANNED_MODEL = Path("model")
 """Stands for the model's path in what is planned: there is no file to read."""
@@ -132,6 +133,8 @@ class Engine(ABC):
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]] = []
     """Signs that no other engine has, the most specific first; `servelab.engines.failure_signs` has the others."""
+    traits: ClassVar[Traits] = Traits()
+    """What decides which levers are tried on it, and how long it takes to start."""
     facts: ClassVar[EnvironmentFacts | None] = None
     """How its environments are checked before they serve; None if they cannot be looked into."""
     worker_names: ClassVar[re.Pattern[str] | None] = None
@@ -372,6 +375,10 @@ class Engine(ABC):
         if nodes > 1:
             command = self.display_nodes(command, nodes)
         return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])
+
+    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
+        """Settings that draft so many tokens ahead, in a tree with several branches; None if it cannot so."""
+        return None
 
     def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         """A displayed command as it is typed on each of several nodes."""

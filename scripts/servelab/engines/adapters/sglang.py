@@ -12,6 +12,7 @@ from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import Parallel, argument, experts, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.traits import Settings
 
 _CLASSES = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512), (1e9, 16384, 512, 512))
 """GiB of a board, exclusive → tokens of a chunk of prefill, and sequences of the largest graph: on fewer than four
@@ -95,6 +96,18 @@ class Sglang(Engine):
         meet = f"{serve.span.addresses[0]}:{serve.span.port}"
         nodes = ["--nnodes", str(serve.nodes), "--node-rank", str(serve.span.rank), "--dist-init-addr", meet]
         return [*base, *flags, *address, *nodes, "--enable-metrics"]
+
+    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
+        """See `Engine.draft`: EAGLE-3, and layers of the model's own weights, whatever their name."""
+        is_own = method.endswith("mtp")
+        if not is_own and method != "eagle3":
+            return None
+        tokens = steps + 1 if branches == 1 else steps * branches
+        named: dict[str, ArgumentValue] = {"speculative-draft-model-path": model} if model else {}
+        return (
+            {"speculative_decoding": "NEXTN" if is_own else "EAGLE3", "speculative_tokens": tokens},
+            {"speculative-num-steps": steps, "speculative-eagle-topk": branches, **named},
+        )
 
     def display_nodes(self, command: list[str], nodes: int) -> list[str]:
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--dist-init-addr", "ADDRESS:PORT"]

@@ -19,6 +19,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import OPTIONS, argument, drafted, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
 from servelab.engines.start_rules import VLLM_RULES
+from servelab.engines.traits import Settings
 
 
 def _threads(value: int) -> dict[str, str]:
@@ -111,6 +112,11 @@ class Vllm(Engine):
             value = super().setting(option, options, arguments)
             return _as_read(value) if OPTIONS[option].kind is int else value
         return _drafts(arguments).get(_DRAFTS[option])
+
+    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
+        """See `Engine.draft`; it has no trees."""
+        given = {"method": method, **({"model": model} if model else {}), "num_speculative_tokens": steps}
+        return None if branches > 1 else ({}, {"speculative-config": json.dumps(given, separators=(",", ":"))})
 
     def node_environment(self, span: Span) -> dict[str, str]:
         """See `Engine.node_environment`; Gloo would take the address of the host's name, often a loopback one."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.vllm import Vllm
 from servelab.engines.options import CANN, Checked, Typed
+from servelab.engines.traits import Traits
 
 
 class VllmAscend(Vllm):
@@ -31,6 +32,10 @@ class VllmAscend(Vllm):
         "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
     }
     host_variables = CANN
+    traits = Traits(starts_in_s=60, own_weights={"ascend": {"quantization": "ascend"}})
+
+    def draft(self, method: str, model: str | None, steps: int, branches: int) -> None:
+        """See `Engine.draft`; the plugin's methods are not known here."""
 
 
 ENGINES.register("vllm-ascend", VllmAscend())

@@ -74,7 +74,7 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
         reason = "each accelerator has whole experts, which tensor parallel may split too finely"
         found.append(Proposal("expert parallel", reason, "-7 to +4 %", options={"expert_parallel": True}))
     spread, is_latent = Parallel(data=now.per_node), bool(now.model.facts.shape and now.model.facts.shape.is_latent)
-    if now.engine.name == "sglang":
+    if copies := now.engine.traits.copies_attention:
         size = count if count > 1 else now.per_node
         wide = {"tensor_parallel_size": size} if size != count else {}
         for share in ({}, {"memory_share": 0.85}):
@@ -83,7 +83,7 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
                 f"the KV cache is not copied on {size} accelerators",
                 "-9 to +144 %",
                 options={**wide, **share},
-                arguments={"attn-dp-size": size},
+                arguments={copies: size},
                 accelerators=wide.get("tensor_parallel_size"),
                 is_sure=is_latent,
             )
@@ -107,7 +107,7 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
 @lever("moe-kernels", 16, "Kernels of experts", "vllm's oracle/fp8.py, 0.33.0")
 def expert_kernels(now: Situation) -> Sequence[Proposal] | str:
     """DeepGEMM for FP8 experts on Hopper."""
-    if now.model.arch != "moe" or now.model.format != "fp8" or now.engine.name != "vllm":
+    if now.model.arch != "moe" or now.model.format != "fp8" or not now.has("moe-backend"):
         return "the model has no FP8 experts, or the engine chooses by itself"
     if now.board.capability != 9.0:
         return "this is for Hopper"

@@ -11,22 +11,18 @@ _GAIN = {"fp8": "+3 to +51 %", "nvfp4": "", "int8": "about +7 %", "int4": "-27 t
 _ASKED = "answers may change: they are asked"
 _MANY = 200_000
 """Tokens in flight at a server that fill many a KV cache; where the model's shape is not known."""
-_MAKE = ("vllm", "sglang")
-"""Engines that make FP8 weights of others."""
-_SHARES = ("vllm", "vllm-ascend", "tensorrt-llm", "sglang")
 _LARGE, _MORE = 0.95, 0.05
-_FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
 
 
 @lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090 and A100")
 def weights(now: Situation) -> Sequence[Proposal] | str:
     """Published weights of the model, and the engine's own FP8 where there are none."""
     found = [_published(now, each) for each in now.smaller_formats]
-    if now.board.has_fp8 and now.model.format == "bf16" and "fp8" not in now.model.others and now.engine.name in _MAKE:
+    made = now.engine.traits.made_weights.get("fp8")
+    if made and now.board.has_fp8 and now.model.format == "bf16" and "fp8" not in now.model.others:
         label, reason = "FP8 weights, made at the start", "the board multiplies FP8 numbers"
         reason += "; no FP8 weights of this model are known here"
-        made = {"quantization": "fp8"}
-        found.insert(0, Proposal(label, reason, _GAIN["fp8"], _ASKED, arguments=made, is_sure=True))
+        found.insert(0, Proposal(label, reason, _GAIN["fp8"], _ASKED, arguments={**made}, is_sure=True))
     return found or f"no smaller weights than {now.model.format} are known here that this board or load gains from"
 
 
@@ -41,7 +37,7 @@ def _published(now: Situation, number_format: str) -> Proposal:
         _GAIN[number_format],
         _ASKED,
         model=model,
-        arguments={"quantization": "ascend"} if now.engine.name == "vllm-ascend" else {},
+        arguments={**now.engine.traits.own_weights.get(number_format, {})},
         is_sure=number_format == "fp8" and now.board.has_fp8,
     )
 
@@ -50,7 +46,8 @@ def _published(now: Situation, number_format: str) -> Proposal:
 def share(now: Situation) -> Sequence[Proposal] | str:
     """A larger share of the memory."""
     known = now.effective.get("memory_share")
-    if now.board.is_cpu or now.engine.name not in _SHARES or not isinstance(known, float):
+    name = now.engine.traits.share_argument or "memory_share"
+    if now.board.is_cpu or not isinstance(known, float):
         return "the engine has no such setting here"
     value = _LARGE if now.engine.works_inside_share else min(_LARGE, round(known + _MORE, 2))
     if known >= value:
@@ -60,15 +57,15 @@ def share(now: Situation) -> Sequence[Proposal] | str:
         return f"the KV cache holds about {tokens:,} tokens, twice what the load needs"
     reason = f"{known} without it; more KV cache for {now.users_each} requests in flight"
     label, gain = f"memory share {value}", "0 to +134 %"
-    if "memory_share" not in now.engine.options:
-        return [Proposal(label, reason, gain, arguments={"kv_cache_free_gpu_memory_fraction": value})]
-    return [Proposal(label, reason, gain, options={"memory_share": value})]
+    is_option = name in now.engine.options
+    given, arguments = ({name: value}, {}) if is_option else ({}, {name: value})
+    return [Proposal(label, reason, gain, options=given, arguments=arguments)]
 
 
 @lever("kv-dtype", 7, "Numbers of the KV cache", "vLLM's blog, April 2026; GPUStack")
 def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
     """FP8 numbers in the KV cache."""
-    value = _FP8.get(now.engine.name)
+    value = now.engine.traits.fp8_kv_cache
     if not now.board.has_fp8 or value is None:
         return "board or engine has no FP8 attention"
     if now.effective.get("kv_cache_dtype") not in ("auto", None):

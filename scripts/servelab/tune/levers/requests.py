@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from servelab.core.run_spec import ArgumentValue
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
 _FEW, _SOME = 8, 64
 """In flight at a server: so few that a tree of drafts pays, and so many that long drafts no longer do."""
-_TREE = (4, 4, 16)
-"""Steps, branches and tokens of a tree: the best of nine on Qwen3-8B (GPUStack)."""
+_TREE = (4, 4)
+"""Steps and branches of a tree: the best of nine on Qwen3-8B (GPUStack)."""
 
 
 @lever("speculation", 8, "Drafts", "GPUStack's pages; Red Hat, April 2026")
@@ -21,24 +19,17 @@ def drafts(now: Situation) -> Sequence[Proposal] | str:
     if now.load.is_random:
         return "prompts of random tokens cannot be guessed"
     method, model = now.model.draft.get("method"), now.model.draft.get("model")
-    is_own = bool(method and method.endswith("mtp"))
-    if not method or now.engine.name not in (("vllm", "sglang") if is_own or method == "eagle3" else ("vllm",)):
+    if not method or not now.engine.draft(method, model, 1, 1):
         return "no draft of this model is known here for this engine"
     drafter = f"{model} was made for this model" if model else f"the weights have {method} layers"
     reason = f"{drafter}, and {now.users_each} are in flight at a server"
     gain = "+10 to +49 % with few in flight, -67 to +56 % at full load"
-    shapes = [(each, 1, each + 1) for each in ((3, 1, 2) if now.users_each <= _SOME else (1, 2))]
-    is_sglang, found = now.engine.name == "sglang", []
-    for steps, branches, tokens in [*[_TREE] * (is_sglang and not is_own and now.users_each <= _FEW), *shapes]:
-        given = {"method": method, **({"model": model} if model else {}), "num_speculative_tokens": steps}
-        arguments: dict[str, ArgumentValue] = {"speculative-config": json.dumps(given, separators=(",", ":"))}
-        options: dict[str, ArgumentValue] = {}
-        if is_sglang:
-            options = {"speculative_decoding": "NEXTN" if is_own else "EAGLE3", "speculative_tokens": tokens}
-            arguments = {"speculative-num-steps": steps, "speculative-eagle-topk": branches}
-            arguments |= {"speculative-draft-model-path": model} if model else {}
-        label = f"{method}, {steps} ahead" + f", {branches} branches" * (branches > 1)
-        found.append(Proposal(label, reason, gain, options=options, arguments=arguments))
+    trees = [_TREE] if now.users_each <= _FEW and not method.endswith("mtp") else []
+    found = []
+    for steps, branches in [*trees, *((each, 1) for each in ((3, 1, 2) if now.users_each <= _SOME else (1, 2)))]:
+        if settings := now.engine.draft(method, model, steps, branches):
+            label = f"{method}, {steps} ahead" + f", {branches} branches" * (branches > 1)
+            found.append(Proposal(label, reason, gain, options=settings[0], arguments=settings[1]))
     return found
 
 
@@ -61,7 +52,7 @@ def stream(now: Situation) -> Sequence[Proposal] | str:
     """Fewer, larger parts of each answer."""
     if now.users_each < 256:
         return f"{now.users_each} answers are streamed at once; the host keeps up"
-    if now.engine.name not in ("vllm", "sglang"):
+    if not now.has("stream-interval"):
         return "the engine has no such setting"
     reason, cost = f"{now.users_each} answers are streamed at once", "tokens come in bursts of ten"
     return [Proposal("ten tokens an event", reason, "", cost, arguments={"stream-interval": 10})]
@@ -70,16 +61,17 @@ def stream(now: Situation) -> Sequence[Proposal] | str:
 @lever("text-only", 10, "Text only", "vLLM 0.33.0")
 def text_only(now: Situation) -> Sequence[Proposal] | str:
     """No vision part for a load of text."""
-    if not now.model.is_multimodal or now.engine.name != "vllm":
+    switch = now.engine.traits.text_only
+    if not now.model.is_multimodal or not switch:
         return "the model is for text only, or the engine has no such setting"
     reason = "the load is text, and the vision part takes memory"
-    return [Proposal("text only", reason, "", "no images", arguments={"language-model-only": True})]
+    return [Proposal("text only", reason, "", "no images", arguments={switch: True})]
 
 
 @lever("binding", 18, "Threads on their CPUs", "docs/evidence.md")
 def binding(now: Situation) -> Sequence[Proposal] | str:
     """Threads that stay on their CPUs."""
-    if not now.board.is_cpu or now.engine.name != "llama.cpp":
+    if not now.board.is_cpu or now.engine.traits.binds_threads:
         return "the engine binds its threads itself, or does not compute on the CPU"
     reason = "Linux puts threads on one CPU when another is busy for a moment"
     return [Proposal("bound threads", reason, "", variables={"OMP_PROC_BIND": "true"})]

@@ -8,7 +8,6 @@ from servelab.engines.options import OPTIONS
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
-_DECODE_GRAPH = "cuda-graph-max-bs-decode"
 _LIMITS = ("max_num_batched_tokens", "memory_share")
 """Settings that slow a server if they are low."""
 _SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False, "attention_backend": "off"}
@@ -86,7 +85,7 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
 @lever("mode", 12, "Mode of vLLM", "vllm/engine/arg_utils.py, 0.33.0; two tries")
 def mode(now: Situation) -> Sequence[Proposal] | str:
     """vLLM's mode for throughput or for few users."""
-    if now.engine.name != "vllm" or now.board.is_cpu or now.arguments.get("performance-mode"):
+    if not now.has("performance-mode") or now.board.is_cpu or now.arguments.get("performance-mode"):
         return "the engine has no such mode, or the command sets it"
     value, reason = "throughput", "doubles both limits of a step"
     if now.users_each <= 32:
@@ -109,16 +108,13 @@ def context(now: Situation) -> Sequence[Proposal] | str:
 
 @lever("graphs", 14, "CUDA graphs", "TensorRT-LLM's blog 20; vllm/config/vllm.py")
 def graphs(now: Situation) -> Sequence[Proposal] | str:
-    """CUDA graphs for as many sequences as are in flight; a batch takes the next larger graph in vLLM alone."""
-    users, name = now.users_each, now.engine.name
-    typed = now.number("max-cudagraph-capture-size")
-    largest = {"vllm": typed or 512, "tensorrt-llm": 128, "sglang": now.number(_DECODE_GRAPH)}.get(name)
-    if not largest or (name != "tensorrt-llm" and users <= largest):
+    """CUDA graphs for as many sequences as are in flight; in some engines a batch between two takes none."""
+    users, limit = now.users_each, now.engine.traits.graphs
+    largest = limit and (now.number(limit.argument) or limit.default)
+    if not limit or not largest or (limit.takes_next and users <= largest):
         return "graphs cover what is in flight, or the engine has no such setting here"
     reason = f"{users} are in flight, and the largest graph has {largest}"
-    settings = {_DECODE_GRAPH if name == "sglang" else "max-cudagraph-capture-size": users}
-    if name == "tensorrt-llm":
+    if not limit.takes_next:
         reason += "; a batch between two graphs runs without one"
-        config = "extra_llm_api_options.cuda_graph_config."
-        settings = {f"{config}enable_padding": True, f"{config}max_batch_size": max(users, largest)}
+    settings = {**limit.needs, limit.argument: max(users, largest)}
     return [Proposal("larger graphs", reason, "0 to +30 %", "memory and a slower start", arguments=settings)]
