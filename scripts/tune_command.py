@@ -19,6 +19,7 @@ from servelab.machine.devices import DEVICES
 from servelab.report.json_output import TuneOutput, print_line
 from servelab.tune.begin import Begun, TuneRequest, begin
 from servelab.tune.own_load import hours
+from servelab.tune.proposals import named
 from servelab.tune.study_text import explained
 from servelab.tune.typed_command import TypedCommand, read_command
 
@@ -122,8 +123,7 @@ def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) ->
         print(line)
     print(f"{len(begun.proposed.candidates)} candidates:")
     for lever, proposal in begun.proposed.candidates:
-        label = f"{proposal.on}: {proposal.label}" if proposal.on else proposal.label
-        print(f"  {label:32} {explained(lever, proposal)}")
+        print(f"  {named(proposal):32} {explained(lever, proposal)}")
     if is_explained:
         print("Not proposed:")
         for what, why in begun.proposed.left_out.items():

@@ -174,7 +174,10 @@ CASES = {
         "A100-SXM4-80GB --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507 -tp 8",
         {"FP8 weights", "TP4", "DP8 with experts"},
     ),
-    "whole channels": ("A100-SXM4-80GB --per-node 8 -- vllm serve zai-org/GLM-4.6-FP8 -tp 8", {"4,096 tokens a step"}),
+    "whole channels": (
+        "A100-SXM4-80GB --per-node 8 -- vllm serve zai-org/GLM-4.6-FP8 -tp 8",
+        {"mode throughput", "8,192 tokens a step"},
+    ),
     "few users": (
         "H100 --users 4 --engines sglang -- vllm serve Qwen/Qwen3-8B",
         {"eagle3, 4 ahead, 4 branches", "eagle3, 3 ahead"},
@@ -183,7 +186,7 @@ CASES = {
         "H200 --per-node 8 -- sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --dp 8 --enable-dp-attention",
         {"TP8", "mtp, 1 ahead"},
     ),
-    "Ascend's own": ("A100-SXM4-80GB -- vllm serve Qwen/Qwen3-30B-A3B", {"4,096 tokens a step"}),
+    "Ascend's own": ("A100-SXM4-80GB -- vllm serve Qwen/Qwen3-30B-A3B", {"8,192 tokens a step"}),
     "llama.cpp": ("'RTX 3090' -- llama-server -m m.gguf -ub 256 -ngl 9", {"1,024 tokens a step", "gpu layers auto"}),
     "bound": ("cpu --device cpu -- llama-server -m m.gguf -c 65536", {"bound threads", "context 1,024"}),
     "held back": (
@@ -230,7 +233,7 @@ def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
         proposed |= {each["lever"] for each in said["candidates"]}
         declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
     command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95", "--max-model-len", "1024")
-    full = asked(capsys, *H100, "--prompt", "128", "--answer", "4", "--", *command)
+    full = asked(capsys, *H100, "--prompt", "128", "--answer", "4", "--", *command, "--performance-mode=throughput")
     proposed |= {each["lever"] for each in full["candidates"]}
     declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
     assert proposed == {lever.name for lever in LEVERS}
@@ -375,5 +378,6 @@ def test_a_wrong_study_leaves_nothing(tmp_path):
 
 def test_predict_gives_the_search_a_prior(capsys):
     words = (*H100, "--", "vllm serve Qwen/Qwen3-32B -tp 2")
-    assert "search" not in asked(capsys, *words)["study"]
-    assert asked(capsys, "--predict", *words)["study"]["search"] == {"prior": "kernel-timings"}
+    said = asked(capsys, *words)
+    assert said["study"]["search"] == {"visits": 2 * len(said["candidates"])}
+    assert asked(capsys, "--predict", *words)["study"]["search"].pop("prior") == "kernel-timings"

@@ -48,9 +48,9 @@ def propose(now: Situation, most: int) -> Proposed:
             pairs += [(side, replace(each, on=side.engine.name)) for each in answer if each not in common]
         for side, own in ((side, _as_typed(side, each)) for side, each in pairs):
             if why := refused(side, own):
-                found.left_out[own.label] = why
+                found.left_out[named(own)] = why
             elif same := seen.get(key := _key(side, own)):
-                found.left_out[own.label] = f"{same} does the same"
+                found.left_out[named(own)] = f"{same} does the same"
             else:
                 seen[key] = own.label
                 wanted.append((lever, own))
@@ -61,8 +61,13 @@ def propose(now: Situation, most: int) -> Proposed:
         keys.append((not own.is_sure, own.on not in (None, now.engine.name), depths[which], lever.rank, at))
     ranked = [wanted[key[-1]] for key in sorted(keys)]
     found.candidates.extend(pair for pair in wanted if pair in ranked[:most])
-    found.left_out.update({p.label: f"beyond the {most} candidates that were asked for" for _, p in ranked[most:]})
+    found.left_out.update({named(p): f"beyond the {most} candidates that were asked for" for _, p in ranked[most:]})
     return found
+
+
+def named(proposal: Proposal) -> str:
+    """Its label, behind the engine that it is for."""
+    return f"{proposal.on}: {proposal.label}" if proposal.on else proposal.label
 
 
 def _as_typed(now: Situation, proposal: Proposal) -> Proposal:
@@ -90,8 +95,11 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
 
 
 def _key(now: Situation, proposal: Proposal) -> str:
-    """Equal for candidates with one effective configuration."""
+    """Equal for candidates with one effective configuration under this load."""
     settings = {**now.effective_with(proposal.options, proposal.arguments), **now.variables, **proposal.variables}
+    users = now.load.users * (proposal.accelerators or now.accelerators) // now.per_node or 1
+    if isinstance(limit := settings.get("max_num_seqs"), int):
+        settings["max_num_seqs"] = min(limit, users)
     return repr((now.engine.name, proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
 
 

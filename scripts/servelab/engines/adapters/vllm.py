@@ -169,9 +169,11 @@ class Vllm(Engine):
         }
 
     def resolved(self, settings: dict[str, ArgumentValue]) -> dict[str, ArgumentValue]:
-        """See `Engine.resolved`; without graphs their sizes do nothing."""
+        """See `Engine.resolved`; without graphs their sizes do nothing, and one mode is no more than its limits."""
         if settings.get("enforce_eager"):
             settings.pop("max-cudagraph-capture-size", None)
+        if settings.get("performance-mode") == "throughput":
+            settings["performance-mode"] = "balanced"
         return super().resolved(settings)
 
     def knows(self, given: str, flags: Set[str]) -> bool:

@@ -73,14 +73,18 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
     if count > 1 and not now.effective.get("expert_parallel"):
         reason = "each accelerator has whole experts, which tensor parallel may split too finely"
         found.append(Proposal("expert parallel", reason, "-7 to +4 %", options={"expert_parallel": True}))
-    spread, is_latent = Parallel(data=now.per_node), bool(now.model.facts.shape and now.model.facts.shape.is_latent)
+    spread, shape = Parallel(data=now.per_node), now.model.facts.shape
+    is_latent = bool(shape and shape.is_latent)
     if copies := now.engine.traits.copies_attention:
         size = count if count > 1 else now.per_node
         wide = {"tensor_parallel_size": size} if size != count else {}
+        reason = f"the KV cache is not copied on {size} accelerators"
+        if shape and shape.kv_heads % size == 0:
+            reason = f"each of {size} accelerators computes the attention of its own requests"
         for share in ({}, {"memory_share": 0.85}):
             proposal = Proposal(
                 f"attention DP{size}" + (", memory share 0.85" if share else ""),
-                f"the KV cache is not copied on {size} accelerators",
+                reason,
                 "-9 to +144 %",
                 options={**wide, **share},
                 arguments={copies: size},

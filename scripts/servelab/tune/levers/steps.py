@@ -26,6 +26,8 @@ def undo(now: Situation) -> Sequence[Proposal] | str:
         if value == default or not (is_slower or name in ("max_num_batched_tokens", "gpu-layers")):
             continue
         given = next((each for each in now.arguments if now.engine.names.of(each) == name), None)
+        if given is None and now.options.get(name) is None:
+            continue  # it follows from the layout, say
         reason = f"the command sets {value}, the engine itself {default} on this board"
         label = f"{name.replace('_', ' ').replace('-', ' ')} {default}".lower()
         undone = {given: False} if given else {}
@@ -56,23 +58,23 @@ def sequences(now: Situation) -> Sequence[Proposal] | str:
     return [Proposal(f"{value} sequences", reason, "+2 to +16 %", options={"max_num_seqs": value}, is_sure=True)]
 
 
-@lever("batched-tokens", 11, "Tokens in a step", "six tries on GPUStack's pages")
+@lever("batched-tokens", 11, "Tokens in a step, and vLLM's mode", "GPUStack's pages; vllm/engine/arg_utils.py, 0.33.0")
 def tokens(now: Situation) -> Sequence[Proposal] | str:
-    """One and two doublings above what the engine does by itself, or the command if that is more."""
+    """vLLM's mode, and one and two doublings above what the engine does by itself, or the command if that is more."""
     # a step of several prompts ends at the first in SGLang; llama.cpp computes parts of the size of the second
     smaller = [each for each in ("chunked-prefill-size", "ubatch-size") if now.number(each)]
     name = (smaller or ["max_num_batched_tokens"])[0]
     usual = now.engine.defaults(now.version, now.board, {}, now.arguments).get(name)
     default = max(now.number(name), usual if isinstance(usual, int) else 0)
+    found = _mode(now)
     if not default:
-        return "the engine's own limit is not known here"
+        return found or "the engine's own limit is not known here"
     if now.load.prompt_tokens < 200 and not now.board.is_cpu:
-        return "prompts are short: prefill is a small part of the work"
+        return found or "prompts are short: prefill is a small part of the work"
     if now.load.prompt_tokens * now.users_each < default:
-        return f"all prompts in flight are fewer tokens than the limit of {default:,}"
+        return found or f"all prompts in flight are fewer tokens than the limit of {default:,}"
     reason = f"{default:,} {'by default on this board' if default == usual else 'typed'}"
     cost = "more memory for activations, and longer gaps between tokens"
-    found = []
     for each in (2 * default, 4 * default):
         own, given = ({name: each}, {}) if name in OPTIONS else ({}, {name: each})
         if name == "ubatch-size" and each > now.number("max_num_batched_tokens"):
@@ -82,12 +84,12 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
     return found
 
 
-@lever("mode", 12, "Mode of vLLM", "vllm/engine/arg_utils.py, 0.33.0; two tries")
-def mode(now: Situation) -> Sequence[Proposal] | str:
-    """vLLM's mode for throughput or for few users."""
+def _mode(now: Situation) -> list[Proposal]:
+    """vLLM's mode for throughput, which is no more than limits of a step, or for few users."""
     if not now.has("performance-mode") or now.board.is_cpu or now.arguments.get("performance-mode"):
-        return "the engine has no such mode, or the command sets it"
-    value, reason = "throughput", "doubles both limits of a step"
+        return []
+    limits = f"{now.number('max_num_batched_tokens'):,} tokens and {now.number('max_num_seqs'):,} sequences"
+    value, reason = "throughput", f"doubles what the command leaves open of {limits} a step"
     if now.users_each <= 32:
         value, reason = "interactivity", "a graph for every batch up to 32"
     return [Proposal(f"mode {value}", reason, "0 to +2 %", arguments={"performance-mode": value})]
@@ -97,10 +99,13 @@ def mode(now: Situation) -> Sequence[Proposal] | str:
 def context(now: Situation) -> Sequence[Proposal] | str:
     """A context as long as the load."""
     value, model = now.load.context, now.number("context_length")
+    sizes = now.engine.parallel(now.options, now.arguments, now.accelerators)
     if value is None:
         return "the longest request of the load is not known before the workload is prepared"
     if not model or model < 4 * value:
         return "the context is within four times the longest request, or not known"
+    if not now.engine.reserves_context and now.fits(sizes, context=model):
+        return f"the KV cache holds one of {model:,} tokens, and only what is in flight takes memory"
     reason = f"the load needs {value:,} of {model:,} tokens"
     cost = "longer requests are refused"
     return [Proposal(f"context {value:,}", reason, "-3 to +5 %", cost, options={"context_length": value})]
