@@ -1,8 +1,10 @@
 """`servelab upgrade`: the verdict on a release, and the edit of the study's file."""
 
 import shlex
+import shutil
 import sys
 from argparse import ArgumentParser
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from bisect_releases import add_place_options, place_of
 from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.statistics import Interval
-from servelab.search.bisect import ComparedReleases
+from servelab.search.bisect import ComparedReleases, ReleaseStart, Skipped
 from servelab.search.upgrade import take_release
 from servelab.study.study import Objective
 
@@ -68,6 +70,45 @@ def test_what_cron_starts_each_night_ends_well_and_in_silence_where_nothing_is_n
     line = shlex.split(capsys.readouterr().out)
     upgrade_engine.main(upgrade_engine.options().parse_args(line[line.index("upgrade") + 1 :]))
     assert capsys.readouterr().out == ""
+
+
+def test_cron_tells_a_verdict_once_and_who_names_the_release_hears_it_again(tmp_path, monkeypatch, capsys):
+    """Issue: a release that was slower ended each night with 3."""
+    times, fault = iter(range(999)), [Skipped("no network")]
+
+    class Made:
+        """The new releases serve 10 % less."""
+
+        def __init__(self, *_):
+            pass
+
+        def prepare(self, version):
+            if fault:
+                raise fault.pop()
+
+        def measure(self, version, number):
+            at = datetime.fromtimestamp(60 * next(times), UTC)
+            return ReleaseStart(number % 2 + (90 if version.startswith("2099") else 100), at, at)
+
+    def night(newest, *words):
+        monkeypatch.setattr(upgrade_engine, "newest_release", lambda *_: newest)
+        try:
+            words = ["cpu-smollm2", "--engine", "llama.cpp", "--yes", *words]
+            upgrade_engine.main(upgrade_engine.options().parse_args(words))
+        except SystemExit as end:
+            return end.code, "worse" in capsys.readouterr().out
+        return 0, capsys.readouterr().out
+
+    shutil.copytree(ROOT / "config/studies", tmp_path / "config/studies")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(upgrade_engine, "ReleaseStarts", Made)
+    monkeypatch.setattr(upgrade_engine, "release_lock", lambda *_: ROOT / "pyproject.toml")
+    assert night("2099.1") == (4, False)  # cannot tell: the next night tries again
+    assert night("2099.1") == (3, True)
+    assert night("2099.1") == (0, "")
+    assert night("2099.1", "--to", "2099.1") == (3, True)
+    assert night("2099.2") == (3, True)
+    assert night("2099.2") == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,10 @@ class Skipped(Exception):  # noqa: N818 - a result, not an error
     """A release cannot be measured; the text says why."""
 
 
+class NotServed(Skipped):
+    """Its run is kept and says so: measured again, it would say the same."""
+
+
 @dataclass(frozen=True)
 class ReleaseStart:
     """A server start of a release, measured."""
@@ -262,9 +266,9 @@ class ReleaseStarts:
         runs = {run.start: run.run_id for run in Plan.read(folder / "plan.json").candidates[0].measured_runs}
         status = RunStatus.read(Path("results/runs") / runs[f"search-{number}"] / "status.json")
         if not status.is_ok:
-            raise Skipped(f"{status.reason}: {status.message}")
+            raise NotServed(f"{status.reason}: {status.message}")
         if row["validity"] == "invalid":
-            raise Skipped(f"its runs are not valid: {row['validity_note']}")
+            raise NotServed(f"its runs are not valid: {row['validity_note']}")
         value = statistics.fmean(status.objective_rounds)
         print(f"{self._engine} {version}, start {number + 1}: {figure(value)}", file=sys.stderr, flush=True)
         return ReleaseStart(

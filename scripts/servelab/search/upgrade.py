@@ -12,6 +12,7 @@ import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
+from servelab.core.identity import content_id, run_id
 from servelab.results.past_runs import PastTimes
 from servelab.search.bisect import FIRST_PAIRS
 from servelab.search.proof import BASELINE, WINNER
@@ -48,6 +49,14 @@ def cost_text(project: Project, served: dict[str, Configuration], most_pairs: in
         return text
     low, high = (2 * pairs * sum(known) / 3600 for pairs in (FIRST_PAIRS, most_pairs))
     return f"{text}, about {low:.2g} to {high:.2g} accelerator-hours by past runs"
+
+
+def verdict_file(project: Project, served: dict[str, Configuration], version: str, most_pairs: int) -> Path:
+    """File of the verdict on a release, if there is one: its name has all that the verdict depends on."""
+    load = Load(workload=project.study.objective.on)
+    runs = {name: run_id(run_spec(project, each, load)) for name, each in served.items()}
+    about = content_id([project.study.objective.model_dump(mode="json"), most_pairs, runs])
+    return Path("results/studies") / project.study.study / "upgrades" / f"{version}-{about}.txt"
 
 
 def take_release(file: Path, alias: str, version: str, lock: Path) -> None:

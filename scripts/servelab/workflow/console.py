@@ -25,6 +25,7 @@ _TAIL_BYTES = 16384
 _CHATTER: tuple[str, ...] = tuple(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()))
 """How Snakemake's lines begin that no user of Servelab acts on."""
 _EXCLUDED = re.compile(r"--exclude=(\S+)")
+_NO_JOB = "no job: `--until` knows only runs of planned stages; first `--until plan_stage`, or leave it out"
 _TOO_LATE = "the allocation ends in"
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")
 _SLURM_SAYS = (
@@ -75,13 +76,13 @@ class Console:
     def plan(self, event: Event) -> list[str]:
         """How many jobs are planned so far, in place of the table of their rules."""
         total = (event.get("stats") or {}).get("total")
-        if not total:
+        if total is None or self._ended_dry_run:  # Snakemake repeats it in the end
             return []
+        self._ended_dry_run = self._is_dry_run
+        if not total:
+            return [_NO_JOB]
         if not self._is_dry_run:
             return [f"{self._time()} {total} jobs are planned; a stage that is decided may add some"]
-        if self._ended_dry_run:  # Snakemake repeats it in the end
-            return []
-        self._ended_dry_run = True
         return [f"{total} jobs would run now, others as stages are decided; `--verbose` lists them"]
 
     def said(self, text: str) -> list[str]:
