@@ -146,10 +146,10 @@ def test_what_cannot_be_told_from_the_best_is_started_once_more(six):
 
 
 def test_the_visits_may_be_set(six):
-    project = six(visits=8, batch=2)
-    past, measured = searched(project, lambda options: 100.0 * 1.2 ** len(options))
+    past, measured = searched(six(visits=8, batch=2), lambda options: 100.0 * 1.2 ** len(options))
     assert len(measured) == 8
     assert [stage.plan.stage for stage in past] == ["design", "refine-1", "refine-2", "refine-3", "refine-4"]
+    assert all(len(options) == 1 for options in searched(six(visits=10), together)[1][1:7])
 
 
 def test_a_choice_that_crashes_is_avoided(six):

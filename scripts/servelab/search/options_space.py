@@ -113,6 +113,12 @@ class Space:
     def __len__(self) -> int:
         return len(self.variants)
 
+    @property
+    def changes(self) -> int:
+        """How many changes of the baseline say little of each other: of ordered values at most two."""
+        of_options = zip(self.counts, self.scales, strict=True)
+        return sum(count - 1 if scale is None else min(2, count - 1) for count, scale in of_options)
+
     def prior(self, study: Study, predictions: Predictions) -> Prior:
         """Predictions of its combinations for the study's objective."""
         return Prior(

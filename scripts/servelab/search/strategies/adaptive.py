@@ -28,7 +28,7 @@ from servelab.study.predictions import Predictions
 from servelab.study.project import Project
 from servelab.study.study import Study
 
-_DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
+_DESIGN, _DESIGN_TITLE = "design", "A few combinations, before any value is known"
 _FEWEST, _MOST = 8, 60
 _OF_ROOT, _OF_ALL = 3.0, 0.45
 """Visits by default: so many times the root of the number of combinations, at most this share of it, and between fewest
@@ -54,12 +54,11 @@ _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
 The more there are, the less each promises alone: it falls with their number."""
 _LIKELY = 0.5
-"""A combination that fails with this probability is no part of the design."""
+"""A combination that fails with this probability is no part of the design, nor takes the place of another start."""
 _AS_LIKELY = 0.9
 """Combinations that work with this share of the best probability are taken to be as likely to work."""
 _SHORTLIST = 400
-"""Combinations from which those that are measured together are taken: with the largest expected gain, or any at first.
-"""
+"""Combinations from which those that are measured together are taken: with the largest expected gain, or any."""
 _SAME_PERCENT = 0.2
 """A difference that is not worth another change of the configuration."""
 
@@ -84,8 +83,11 @@ class Adaptive:
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """See `Strategy.plan`. A stage's candidates are all that earlier ones measured, and what it adds."""
         study, space = project.study, space_of(project.study)
+        visits, predictions = visits_of(study), project.predictions
+        # a change that crashes in much company costs too many of few visits
+        is_few = len(space.counts) + _LEFT <= visits < 2 * space.changes
         if not past:
-            first: _Chooser = _Predicted(space, study, project.predictions) if project.predictions else _Design(space)
+            first = _Predicted(space, study, predictions) if predictions else _Design(space, 1 if is_few else None)
             return _filled(project, stage, _DESIGN_TITLE, baseline(study), {0: 1}, first, _design_size(study))
         last, title = past[-1], _title(len(past))
         if not last.plan.applies:
@@ -94,18 +96,18 @@ class Adaptive:
         refused = _refused(space, last.plan)
         started = [max(1, len({run.start for run in each.runs})) for each in last.plan.candidates]
         starts = dict(zip(positions, started, strict=True))
-        measured, visits = len(positions) - len(refused), visits_of(study)
+        measured = len(positions) - len(refused)
         left = visits - sum(started) + len(refused)
         most = measured + min(_batch(study), left)
         if last.table is None:
             return _filled(project, stage, title, last.winner, starts, _Design(space), most)
         turns = [(study, last.table), *([(study.second, by_second(last.table))] if study.second else [])]
         for by, table in turns if len(past) % 2 else turns[::-1]:
-            knowledge = Knowledge(by, space, last.plan, table, project.predictions)
+            knowledge = Knowledge(by, space, last.plan, table, predictions)
             promising = _Promising(space, knowledge, study.objective.margin_percent, measured + left)
             chooser: _Chooser = promising
             title, by_whom = _title(len(past)), f", by {by.objective.name}" if study.second else ""
-            if measured < _SPREAD and not knowledge.failed_with([]):
+            if measured < _SPREAD and not is_few and not knowledge.failed_with([]):
                 chooser = _Design(space)
                 title = f"Refinement {len(past)}: what differs most from the runs so far, which are few for a model"
             elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
@@ -113,7 +115,7 @@ class Adaptive:
             plan = _filled(project, stage, title + by_whom, last.winner, starts, chooser, most)
             new = [at for at in space.positions(plan) if at not in starts]
             is_last = chooser is promising and left <= _LAST
-            if left > 0 and (is_last or not new) and (again := promising.again(new, positions, refused)):
+            if left > 0 and (is_last or not new) and (again := promising.again(new, positions, refused, is_few)):
                 starts |= {at: starts[at] + 1 for at in again[: min(_batch(study), left)]}
                 title = f"Refinement {len(past)}: another start of those that cannot be told from the best"
                 return _filled(project, stage, title + by_whom, last.winner, starts, chooser, 0)
@@ -158,16 +160,17 @@ def _batch(study: Study) -> int:
 
 
 class _Design:
-    """Chooses what leaves most open, before any value is known."""
+    """Chooses what leaves most open, before any value is known; of up to `most` changes of the baseline, or any."""
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    def __init__(self, space: Space, most: int | None = None) -> None:
+        self.space, self._most = space, most or len(space.counts)
 
     def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
         """`count` positions that are not `taken`; an engine `refused` some of these."""
         accepted = [at for at in taken if at not in refused]
         levels, some = self.space.levels, np.arange(len(self.space))
         likely = probability_of_failure(levels, levels[accepted], levels[list(refused)], self.space.scales) < _LIKELY
+        likely &= (levels > 0).sum(1) <= self._most
         likely[list(taken)] = False
         if not likely.any():
             likely = ~np.isin(some, taken)
@@ -272,11 +275,11 @@ class _Promising:
             return _Design(self.space).choose(len(found), taken, refused)
         return found
 
-    def again(self, new: Sequence[int], taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+    def again(self, new: Sequence[int], taken: Sequence[int], refused: Sequence[int], is_few: bool) -> list[int]:
         """Of `taken` the best and those that may be better by more than the margin, by what another start is worth.
 
-        What may be is within 1.5 standard deviations. None while a choice has to be tried, and none that is worth less
-        than one of the `new` combinations; see `Prediction.worth`.
+        What may be is within 1.5 standard deviations. None while a choice has to be tried, and none worth less than a
+        `new` combination (`Prediction.worth`) that is likely to work and, if visits are few, expected to beat the best.
         """
         model, works, levels = self._knowledge.surrogate, self._knowledge.working, self.space.levels
         owes = any(self._knowledge.untried(taken, 1)) or self._knowledge.slow(taken)
@@ -288,7 +291,9 @@ class _Promising:
         may_be = (gains + 1.5 * scatters)[:known] > self._margin
         may_be[best] = may_be.any()
         worth = prediction.worth(known)
-        least = (worth[known:] * self._knowledge.probability_of_working(levels, refused)[list(new)]).max(initial=0)
+        likely = self._knowledge.probability_of_working(levels, refused)[list(new)]
+        counts = (likely >= _LIKELY) & (not is_few or gains[known:] > 0)
+        least = (worth[known:] * likely * counts).max(initial=0)
         return [works[at] for at in np.argsort(-worth[:known], kind="stable") if may_be[at] and worth[at] >= least]
 
     def _owed(self, listed: NDArray[np.int64], works: Floats, taken: Sequence[int]) -> tuple[NDArray[np.bool_], int]:
