@@ -19,6 +19,7 @@ import pandas as pd
 from servelab.answers.comparison import CHANGES, SAME
 from servelab.metrics.objective import per_basis
 from servelab.metrics.statistics import Interval
+from servelab.results.parse import candidate_columns
 from servelab.search import strategies as search
 from servelab.search.decide import NOT_RUN
 from servelab.search.decision import PastStage
@@ -228,8 +229,7 @@ def _row(
     elif candidate.refused is not None:
         outcome, reason, message = "failed", "refused", candidate.refused
     _, basis = study.objective.metric_and_basis
-    count = candidate.configuration.accelerators
-    factor, _ = per_basis(basis, count, study.hardware.per_node)
+    factor, _ = per_basis(basis, candidate.configuration.accelerators, study.hardware.per_node)
     well = [(run, each) for run, each in zip(runs, found, strict=True) if not each.failed]
     good = [(run, each) for run, each in well if not each.disturbed] or well
     second = [each.second for _, each in good]
@@ -237,12 +237,8 @@ def _row(
     values = second if is_second else [factor * fmean(each.rounds) for _, each in good]
     disturbed = "other processes took the CPUs" if any(each.disturbed for _, each in good) else None
     return {
-        "study": plan.study,
-        "stage": plan.stage,
-        "position": position,
-        "candidate": candidate.candidate,
+        **candidate_columns(study, plan, position),
         "workload": workload,
-        "is_incumbent": candidate.is_incumbent,
         "run_id": runs[0].run_id if runs else None,
         "run_ids": [run.run_id for run in runs],
         "starts": len(good),
@@ -251,7 +247,6 @@ def _row(
         "second_values": second,
         "start_delays_percent": [math.nan if each.disturbed else 0.0 for _, each in good],
         "start_jobs": [jobs.get(run.run_id) for run, _ in good],
-        "engine": candidate.configuration.engine,
         "outcome": outcome,
         "reason": reason,
         "message": message,
@@ -263,8 +258,6 @@ def _row(
         "slo_attainment": next((each.slo_attainment for each in found), None),
         "rounds": sum(len(each.rounds) for each in found),
         "success_rate": fmean(each.success_rate for each in found) if outcome == "ok" else None,
-        "accelerators": count,
-        "accelerators_per_node": study.hardware.per_node,
         "objective_value": fmean(values) if outcome == "ok" else None,
         "accelerator_s": sum(each.accelerator_s for each in found) if runs else None,
     }

@@ -147,7 +147,7 @@ class DeviceKind(ABC):
 
     def threads(self, cores: int, count: int) -> int:
         """How many of a workflow's `cores` a run on `count` devices needs so that other jobs do not disturb it."""
-        return cores
+        return 1
 
 
 def ask(command: Sequence[str], timeout_s: float = 60.0) -> str:

@@ -73,9 +73,6 @@ class Ascend(DeviceKind):
         """See `DeviceKind.passthrough`; a chip's node has the number of its logic id."""
         return Passthrough(nodes=(*(f"/dev/davinci{each.index}" for each in devices), *_NODES), mounts=_DRIVER_PATHS)
 
-    def threads(self, cores: int, count: int) -> int:
-        return 1
-
 
 def parse(text: str) -> list[Device]:
     """Devices from the tool's mapping table; a chip without a logic id is the board's controller and left out.

@@ -72,9 +72,6 @@ class Nvidia(DeviceKind):
         quoted = f'"device={",".join(keys)}"'
         return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
 
-    def threads(self, cores: int, count: int) -> int:
-        return 1
-
 
 def parse(text: str) -> list[Device]:
     """Devices from the tool's CSV, with memory in MiB. Other lines are ignored."""
