@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from servelab.search.forecast import forecast
+from servelab.search.preflight import CHECKS
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.study import PROOF_STAGES
@@ -177,3 +178,8 @@ def test_objectives_are_metrics_with_a_direction(metric, study_content, make_pro
     study_content["objective"] |= {"metric": metric, "slos": {"ttft_ms": 500}}
     study_content["hardware"]["price_per_accelerator_hour"] = 2.0
     assert make_project(study_content).study.objective.metric == metric
+
+
+def test_documentation_names_every_check_of_the_preflight():
+    page = (ROOT / "docs/studies.md").read_text()
+    assert [known.name for known in CHECKS if f"| `{known.name}` | {known.title} |" not in page] == []

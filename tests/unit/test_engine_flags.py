@@ -15,7 +15,7 @@ from servelab.engines.adapters.mindie import SETTINGS
 from servelab.engines.options import HOW_CHECKED, OPTIONS
 from servelab.engines.server_to_start import Serve
 from servelab.report.reference_docs import sample, spelled
-from servelab.search.preflight.options import list_name
+from servelab.search.preflight.options import judge, known_flags, list_name
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "scripts/servelab/engines/flags"
@@ -135,3 +135,16 @@ def test_accelerators_that_would_stand_idle_are_refused(engine):
     serve = Serve(Path("/python"), Path("/model"), "name", 1234, {}, {}, count=4)
     with pytest.raises(ConfigError, match=rf"engine {engine} .*4 accelerators"):
         ENGINES.get(engine).command(serve)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "verdict", "release"),
+    [
+        ("vllm", "0.11.0", "error", "vllm 0.11.0"),
+        ("vllm", "0.11.1", "warning", "vllm 0.33.0, the newest listed here,"),
+        ("tensorrt-llm", "1.2.0rc1", "warning", "tensorrt-llm 1.2.0rc1"),
+    ],
+)
+def test_a_flag_is_refused_for_certain_by_the_list_of_its_release_alone(engine, version, verdict, release):
+    found = judge("x", ENGINES.get(engine), ["--no-such"], known_flags(ENGINES.get(engine), version))
+    assert (found.verdict, found.saw) == (verdict, f"{release} has no --no-such")

@@ -23,7 +23,6 @@ from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
 from servelab.report.charts.write import write_chart
 from servelab.report.measured_runs import MeasuredRuns
-from servelab.report.page import write_tables
 from servelab.report.render import report_content, report_html
 from servelab.search.decision import Decision
 from servelab.search.recommendation_text import render_recommendation
@@ -69,8 +68,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def rule_files(tmp_path_factory):
-    """The files of the rule that renders the sample study's report, which are written."""
+def study(tmp_path_factory):
+    """The folder of the rendered study; curves are drawn besides, as they name runs that the sample does not have."""
     folder = sample_study.write(tmp_path_factory.mktemp("project") / "results")
     made = {"curves": sample_curves.curves().head(0), "device_series": sample_study.device_series()}
     for name, rows in made.items():
@@ -85,16 +84,10 @@ def rule_files(tmp_path_factory):
     }
     output = {"markdown": "report.md", "html": "report.html", "tables": "tables", "charts": "charts"}
     output = {name: str(folder / file) for name, file in output.items()}
-    return {"input": found, "output": output, "wildcards": {"search": f"studies/{folder.name}"}}
-
-
-@pytest.fixture(scope="module")
-def study(rule_files):
-    """The folder of the rendered study; curves are drawn besides, as they name runs that the sample does not have."""
-    folder = Path(rule_files["input"]["study"]).parent
+    files = {"input": found, "output": output, "wildcards": {"search": f"studies/{folder.name}"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder.parents[2])
-        report.render_report(RuleJob([f"files={json.dumps(rule_files)}"]))
+        report.render_report(RuleJob([f"files={json.dumps(files)}"]))
     for chart in CHARTS:
         if chart.reads == "curves":
             rows = with_limits(sample_curves.curves(), StudySummary.read(folder / "study.json"))
@@ -404,31 +397,6 @@ def test_of_a_large_table_the_best_rows_are_shown(study):
     stage = result["searched"]
     names = [row[0].text for row in stage.shown]
     assert names[:3] == ["baseline", "sglang", "c299"] and "c150" not in names and "--max-num-seqs=512" in names
-
-
-FORMULAS = [
-    "=1+1",
-    "+cmd|' /C calc'!A0",
-    "-1+2",
-    "-2+3+cmd|' /C x'!A0",
-    "@SUM(A1)",
-    "\t=1",
-    "\r=1",
-    " =1",
-    "--ctx 8",
-    "=1\r=1",
-]
-NUMBERS = ["-3.2", "-3.2 %", "+12 %", "-1,234.5", "-1e-9", "-", "–", "", "a=1", "8 @ 2", "1-2"]
-
-
-def test_a_table_as_csv_has_no_formulas(tmp_path):
-    """A spreadsheet would run a label that begins with `=` or `@`; negative numbers stay numbers."""
-    rows = pd.DataFrame({"text": FORMULAS + NUMBERS, "=n": -1.5, "list": [["=1", "b"]] * len(FORMULAS + NUMBERS)})
-    write_tables(tmp_path, {"t": rows})
-    made = pd.read_csv(tmp_path / "t.csv", dtype={"text": str}, keep_default_na=False)
-    assert made["text"].tolist() == [f"'{text}".replace("\r", " ") for text in FORMULAS] + NUMBERS
-    assert made["'=n"].tolist() == [-1.5] * len(rows) and set(made["list"]) == {"'=1; b"}
-    assert pd.read_parquet(tmp_path / "t.parquet")["text"].tolist() == FORMULAS + NUMBERS
 
 
 def test_the_card_says_the_answer_with_what_it_rests_on(study):

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pandas as pd
 import pytest
 import yaml
 from made_study import ROOT, demo_study
@@ -20,7 +21,7 @@ from servelab.core.errors import ConfigError, Outage
 from servelab.core.files import write_text
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES
-from servelab.report.page import Cell, Page, Section, Table, fenced, write_page
+from servelab.report.page import Cell, Page, Section, Table, fenced, write_page, write_tables
 from servelab.search.project import load_project
 from servelab.study.configuration import Configuration, apply
 from servelab.study.study import Overrides, load_study
@@ -254,3 +255,28 @@ def test_two_users_of_one_folder_may_take_each_others_locks(tmp_path):
             assert (shared / ".run.lock").stat().st_mode & 0o777 == 0o660
     finally:
         os.umask(before)
+
+
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-1+2",
+    "-2+3+cmd|' /C x'!A0",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    " =1",
+    "--ctx 8",
+    "=1\r=1",
+]
+NUMBERS = ["-3.2", "-3.2 %", "+12 %", "-1,234.5", "-1e-9", "-", "–", "", "a=1", "8 @ 2", "1-2"]
+
+
+def test_a_table_as_csv_has_no_formulas(tmp_path):
+    """A spreadsheet would run a label that begins with `=` or `@`; negative numbers stay numbers."""
+    rows = pd.DataFrame({"text": FORMULAS + NUMBERS, "=n": -1.5, "list": [["=1", "b"]] * len(FORMULAS + NUMBERS)})
+    write_tables(tmp_path, {"t": rows})
+    made = pd.read_csv(tmp_path / "t.csv", dtype={"text": str}, keep_default_na=False)
+    assert made["text"].tolist() == [f"'{text}".replace("\r", " ") for text in FORMULAS] + NUMBERS
+    assert made["'=n"].tolist() == [-1.5] * len(rows) and set(made["list"]) == {"'=1; b"}
+    assert pd.read_parquet(tmp_path / "t.parquet")["text"].tolist() == FORMULAS + NUMBERS

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import made_run
 import pytest
+from made_study import ROOT
 from snakemake.iocontainers import Wildcards
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -18,6 +19,7 @@ from servelab.measure.inputs import MeasuringJob
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.report.json_output import RunOutput
 from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.project import load_project
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
@@ -334,3 +336,20 @@ def test_lines_for_the_stages_of_measured_runs_and_objects(project, planned, cap
     assert [each.runs for each in told] == [[run], [], *[[run]] * 4, [], [], [run]]
     assert [(each.kind, each.reason) for each in told[4:6]] == [("outage", None), ("environment", "disk")]
     assert told[4].message.startswith("a disk is full") and told[7].stages and told[-1].stages
+
+
+def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, monkeypatch):
+    """It is checked as the workflow starts, while something is left to measure and to build."""
+    project = load_project(ROOT / "config/studies/vllm-h100-node.yaml", ROOT)
+    studies = Studies(live={"vllm-h100-node": project}, recorded={})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        studies.check_environments(tmp_path, ["vllm-h100-node"])
+    assert str(error.value) == (
+        "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run where it is "
+        "installed, use another runtime, or serve from packages: "
+        "`vllm: {version: 0.17.1, lock: envs/vllm-0.17.1.lock.txt}` (docs/engines.md)"
+    )
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    studies.check_environments(tmp_path, ["vllm-h100-node"])
