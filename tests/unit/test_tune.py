@@ -94,7 +94,7 @@ def test_a_container_of_a_file_is_read(tmp_path):
     [
         ("ls -l", "starts no engine"),
         ("vllm serve", "names no model"),
-        ("llama-server -m m/x -ot a=CPU -ot b=CPU", "twice"),
+        ("llama-server -m m/x --lora a --lora b", "twice"),
         ("llama-server -m m/x -hfd o/draft:Q8_0", "takes no second model here"),
         ("vllm serve m/x --max-num-seqs $N", "does not set that variable"),
         ("sglang serve --model m/x --cuda-graph-bs 1 2 4", "several values"),
@@ -120,6 +120,8 @@ def test_values_and_short_flags_mean_what_the_engine_reads():
     assert read.arguments == {"trust-remote-code": True, "-sc": '{"method":"mtp"}'}
     read = read_command(["llama-server -m m -nkvo -mla 2 --temp 0.6 -s 7"])
     assert read.arguments == {"no-kv-offload": True, "-mla": 2}  # the last is of another program
+    moved = read_command(["llama-server -m m -ot a=CPU --no-mmap -ot b=CPU -ncmoe 4 --rope-scale 2 -ts 3,1"])
+    assert moved.arguments["-ot"] == "a=CPU,b=CPU" and not unknown_flags(moved, "")
     assert set(read.left_out) == {"--temp", "-s"}
 
 
@@ -296,6 +298,13 @@ def test_a_slow_machine_gets_time_to_start_and_to_serve(capsys):
 def test_a_limit_below_the_users_is_found_and_undone(capsys):
     said = asked(capsys, *H100, "--users", "64", "--", "vllm", "serve", "Qwen/Qwen3-32B", "--max-num-seqs", "2")
     assert {"max_num_seqs": 64} in [each.get("options") for each in said["candidates"]]
+
+
+def test_slots_share_the_context_of_the_command(capsys):
+    command = ("--device", "cpu", "--hardware", "cpu", "--users", "64", "--prompt", "900", "--answer", "100", "--")
+    for context, labels in ((65536, ["32 sequences"]), (4096, [])):
+        said = asked(capsys, *command, "llama-server", "-m", "m.gguf", "-c", str(context))["candidates"]
+        assert [each["label"] for each in said if "sequences" in each["label"]] == labels
 
 
 def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):

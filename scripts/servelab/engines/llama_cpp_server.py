@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,28 @@ VALUES: dict[str, tuple[str, str]] = {
     "--cache-reuse": ("n_cache_reuse", "int"),
     "--cache-type-k": ("cache_type_k", "ggml_type:GGML_TYPE_"),
     "--cache-type-v": ("cache_type_v", "ggml_type:GGML_TYPE_"),
+    "--chat-template-kwargs": ("default_template_kwargs", "texts"),
     "--ctx-checkpoints": ("n_ctx_checkpoints", "int"),
     "--ctx-size": ("n_ctx", "int"),
+    "--fit": ("fit_params", "switch"),
     "--gpu-layers": ("n_gpu_layers", "int"),
     "--host": ("hostnames", "list"),
     "--kv-unified-per-slot": ("kv_unified_per_slot", "int"),
+    "--load-mode": ("load_mode", "llama_load_mode:LLAMA_LOAD_MODE_"),
     "--main-gpu": ("main_gpu", "int"),
     "--model": ("model.path", "str"),
+    "--n-cpu-moe": ("tensor_buft_overrides", "layers"),
     "--numa": ("numa", "ggml_numa_strategy:GGML_NUMA_STRATEGY_"),
+    "--override-tensor": ("tensor_buft_overrides", "str"),
     "--parallel": ("n_parallel", "int"),
     "--poll": ("cpuparams.poll", "int"),
     "--poll-batch": ("cpuparams_batch.poll", "int"),
     "--port": ("port", "int"),
+    "--reasoning-format": ("reasoning_format", "common_reasoning_format:COMMON_REASONING_FORMAT_"),
+    "--rope-freq-base": ("rope_freq_base", "float"),
+    "--rope-freq-scale": ("rope_freq_scale", "float"),
+    "--rope-scale": ("rope_freq_scale", "inverse"),
+    "--rope-scaling": ("rope_scaling_type", "llama_rope_scaling_type:LLAMA_ROPE_SCALING_TYPE_"),
     "--slot-prompt-similarity": ("slot_prompt_similarity", "float"),
     "--spec-draft-n-max": ("speculative.draft.n_max", "int"),
     "--spec-draft-n-min": ("speculative.draft.n_min", "int"),
@@ -42,11 +53,13 @@ VALUES: dict[str, tuple[str, str]] = {
     "--spec-ngram-simple-size-n": ("speculative.ngram_simple.size_n", "int"),
     "--spec-type": ("speculative.types", "list:common_speculative_type:COMMON_SPECULATIVE_TYPE_"),
     "--split-mode": ("split_mode", "llama_split_mode:LLAMA_SPLIT_MODE_"),
+    "--tensor-split": ("tensor_split", "shares"),
     "--threads": ("cpuparams.n_threads", "int"),
     "--threads-batch": ("cpuparams_batch.n_threads", "int"),
     "--threads-http": ("n_threads_http", "int"),
     "--ubatch-size": ("n_ubatch", "int"),
     "--verbosity": ("verbosity", "int"),
+    "--yarn-orig-ctx": ("yarn_orig_ctx", "int"),
 }
 OLDER: dict[str, tuple[str, str]] = {"--host": ("hostname", "str")}
 """The parameter in releases that lack the one above."""
@@ -73,9 +86,30 @@ SWITCHES: dict[str, tuple[str, bool]] = {
     "--warmup": ("warmup", True),
     "--no-warmup": ("warmup", False),
 }
+_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU"
+"""Experts in the host's memory, as common.h names their tensors."""
+INSTEAD = {
+    "--cpu-moe": ("--override-tensor", _EXPERTS),
+    "--mlock": ("--load-mode", "mmap+mlock"),
+    "--mmap": ("--load-mode", "mmap"),
+    "--no-mmap": ("--load-mode", "none"),
+}
+"""Flag without a value, some of them of older releases → what it means."""
 SHORT = {"-b": "--batch-size", "-ub": "--ubatch-size", "-c": "--ctx-size", "-np": "--parallel", "-m": "--model"}
 SHORT |= {"-t": "--threads", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v"}
 SHORT |= {"-fa": "--flash-attn", "-ngl": "--gpu-layers", "-kvu": "--kv-unified", "-cb": "--cont-batching"}
+SHORT |= {"-ot": "--override-tensor", "-ncmoe": "--n-cpu-moe", "-cmoe": "--cpu-moe", "-ts": "--tensor-split"}
+SHORT |= {"-lm": "--load-mode", "-fit": "--fit"}
+KINDS: dict[str, Callable[[str], Any]] = {
+    "float": float,
+    "int": int,
+    "inverse": lambda text: 1 / float(text),
+    "layers": lambda text: ",".join(rf"blk\.{layer}{_EXPERTS}" for layer in range(int(text))),
+    "shares": lambda text: ([float(each) for each in text.replace("/", ",").split(",")] + [0.0] * 128)[:128],
+    "str": str,
+    "switch": {"on": True, "off": False}.__getitem__,
+    "texts": lambda text: {name: json.dumps(value) for name, value in json.loads(text).items()},
+}
 FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
@@ -94,7 +128,7 @@ def parse(arguments: Sequence[str]) -> list[tuple[str, str | bool]]:
     for name in VALUES:
         parser.add_argument(name, *shorts.get(name, []), action=Keep, required=name == "--model")
     parser.add_argument("--flash-attn", "-fa", action=Keep, choices=list(FLASH_ATTENTION))
-    for name in SWITCHES:
+    for name in (*SWITCHES, *INSTEAD):
         parser.add_argument(name, *shorts.get(name, []), action=Keep, nargs=0)
     parser.parse_args(arguments)
     return given
@@ -106,19 +140,20 @@ def convert(library: Any, kind: str, text: str) -> Any:
         return [convert(library, kind.removeprefix("list:"), each.replace("-", "_")) for each in text.split(",")]
     if ":" in kind:
         enumeration, prefix = kind.split(":")
+        text = text.replace("+", "_").replace("-", "_")  # `mmap+mlock`, `deepseek-legacy`
         members = getattr(library, enumeration)
         # llama-server's `q8_0` is GGML_TYPE_Q8_0, but `q4_K` keeps its capital: compare without case.
         return next(members[name] for name in members.__members__ if name.lower() == (prefix + text).lower())
     if kind in ("set", "list"):
         return {"set": set, "list": list}[kind]([text])
-    return {"int": int, "float": float, "str": str}[kind](text)
+    return KINDS[kind](text)
 
 
 def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
     """The library's parameters for these flags; exits 2 with a message on a value it does not accept."""
     chosen = library.CommonParams()
     chosen.n_parallel = -1
-    for name, value in given:
+    for name, value in (INSTEAD.get(name, (name, value)) for name, value in given):
         if isinstance(value, bool):
             path, setting = SWITCHES[name]
             _set(chosen, path, setting)
@@ -127,8 +162,11 @@ def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
         else:
             path, kind = _place(chosen, name)
             try:
-                _set(chosen, path, convert(library, kind, value))
-            except (AttributeError, ValueError, KeyError, StopIteration, OverflowError):
+                converted = convert(library, kind, value)
+                if path == "tensor_buft_overrides" and chosen.tensor_buft_overrides:  # assigning replaces them
+                    converted = f"{chosen.tensor_buft_overrides},{converted}"
+                _set(chosen, path, converted)
+            except (AttributeError, ValueError, KeyError, StopIteration, ArithmeticError):
                 print(f"error: invalid value for {name}: {value!r}", file=sys.stderr)
                 sys.exit(2)
     return chosen

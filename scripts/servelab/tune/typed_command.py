@@ -37,7 +37,9 @@ _SWITCH = re.compile(r"--(no|enable|disable|trust|enforce|use|skip|async)[-_]")
 """Begins flags that take no value, at most true or false."""
 _PROMPT = re.compile(r"\A[^\n]*@[^\n]*?(?<=\S)# ")
 _PYTHON_SWITCH = re.compile(r"-[BEIOPSbdqsuvx]+")
-_APPENDS = re.compile(r"-ot|--(override-(tensor|kv)|lora(-scaled)?|control-vector(-scaled)?|middleware)")
+_JOINS = ("-ot", "--override-tensor")
+"""Flags that count each time they are given, and take a list with commas as well."""
+_APPENDS = re.compile(r"--(override-kv|lora(-scaled)?|control-vector(-scaled)?|middleware)")
 """Flags that count each time they are given; of others the last one does."""
 
 
@@ -256,7 +258,7 @@ def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
             name, equals, value = word.partition("=")
             if name in given and _APPENDS.fullmatch(name):
                 raise ConfigError(f"the command gives {name} twice; keep one of them")
-            given[name] = _value(value) if equals else True
+            given[name] = _value(value) if equals else given.get(name, True) if name in _JOINS else True
             last = None if equals else name
         elif last is not None and (not _SWITCH.match(last) or word.lower() in ("true", "false")):
             before = given[last]
@@ -269,6 +271,7 @@ def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
             raise ConfigError(f"the command has a word that belongs to no flag: {word}")
     for name in [each for each in given if _SWITCH.match(each) and str(given[each]).lower() in ("true", "false")]:
         given[f"--no-{name[2:]}" if str(given.pop(name)).lower() == "false" else name] = True
+    given |= {name: ",".join(given[name]) for name in _JOINS if isinstance(given.get(name), list)}
     return model, given
 
 

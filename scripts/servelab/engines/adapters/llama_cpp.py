@@ -63,7 +63,7 @@ class LlamaCpp(Engine):
 
     def own_flags(self) -> frozenset[str]:
         """See `Engine.own_flags`; the launcher has the same for every release of the library."""
-        return frozenset({*launcher.VALUES, *launcher.SWITCHES, *launcher.SHORT, "--flash-attn"})
+        return frozenset({*launcher.VALUES, *launcher.SWITCHES, *launcher.INSTEAD, *launcher.SHORT, "--flash-attn"})
 
     def keeps_prompts(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> bool:
         """See `Engine.keeps_prompts`; prompts of idle slots are also kept in the host's memory, 8 GiB by default."""

@@ -54,6 +54,11 @@ def sequences(now: Situation) -> Sequence[Proposal] | str:
     if now.users_each <= limit:
         return f"{now.users_each} in flight at a server are within the limit of {limit}"
     value = 1 << (now.users_each - 1).bit_length()
+    if now.engine.reserves_context and (need := now.load.context):  # its slots share the context of the command
+        whole = now.number("context_length") * (limit if now.options.get("context_length") else 1)
+        value = min(value, 1 << max(0, (whole // need).bit_length() - 1))
+        if value <= limit:
+            return f"the context, here {whole or 'not known'}, holds {limit} requests of {need:,} tokens and no more"
     reason = f"{now.users_each} are in flight at a server, and {limit} at most in a batch"
     return [Proposal(f"{value} sequences", reason, "+2 to +16 %", options={"max_num_seqs": value}, is_sure=True)]
 
