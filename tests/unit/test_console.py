@@ -70,6 +70,7 @@ def test_a_dry_run_is_one_line_and_verbose_has_all_of_snakemakes_words(tmp_path)
         ["4 jobs would run now, others as stages are decided; `--verbose` lists them"],
     )
     code, said = workflow(tmp_path, "--dry-run", "--verbose")
+    assert Console(is_dry_run=True).plan({"stats": {"total": 0}})[0].startswith("no job: `--until` knows only")
     assert code == 0 and "Job stats:" in said and "reason: Missing output files: a.done" in said
 
 

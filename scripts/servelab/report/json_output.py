@@ -164,11 +164,11 @@ def compare_output(comparison: StudyComparison, findings: list[ConditionResult])
 
 
 _EXITS = {
-    "0": "done; `compare`: better or the same",
+    "0": "done; `compare`, `upgrade`: better or the same",
     str(ServelabError.exit_code): "an error that you can mend, a failed check or job among them",
     str(ConfigError.exit_code): "a study, another file or an option is wrong",
-    str(EXIT_CODES["worse"]): "`compare --fail-if`: worse",
-    str(EXIT_CODES["cannot tell"]): "`compare --fail-if`: it cannot be told; `bisect`: none found",
+    str(EXIT_CODES["worse"]): "`compare --fail-if`, `upgrade`: worse",
+    str(EXIT_CODES["cannot tell"]): "`compare --fail-if`, `upgrade`: it cannot be told; `bisect`: none found",
     str(Outage.exit_code): "the machine failed: run it again",
 }
 
