@@ -34,9 +34,7 @@ def install_profile(site: str, profiles: Path, name: str, root: Path) -> Path:
     profile = folder / "config.yaml"
     others = [path for path in folder.glob("*.yaml") if not path.read_text(encoding="utf-8").startswith(_MARK)]
     if others:
-        fix = (
-            f"give another name (`--name servelab-{name}`, for `snakemake --profile servelab-{name}`), or move it away"
-        )
+        fix = f"give another name (`--name servelab-{name}`, then `--profile servelab-{name}`), or move it away"
         raise ConfigError(f"{others[0]}: another profile has the name `{name}`; {fix}")
     mark = f"{_MARK}, written by `python scripts/install_profile.py {site}`, which writes it again.\n"
     # A file of configuration, as `--config` on the command line would replace all of a profile's `config`.

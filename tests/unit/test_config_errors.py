@@ -41,7 +41,10 @@ MISTAKES = {
         ["baseline.options.threads", "takes one value", "write a candidate for each"],
     ),
     "wrong key": (change(["objectiv"], {}), ["objectiv", "did you mean `objective`?"]),
-    "wrong type": (change(["hardware", "per_node"], "many"), ["hardware.per_node", "many"]),
+    "wrong type": (
+        change(["hardware", "per_node"], "many"),
+        ['hardware.per_node: takes a whole number (found "many")'],
+    ),
     "unknown option": (
         change(["stages", 0, "candidates", 0], {"options": {"max_num_seq": 8}}),
         ["candidates.0.options", "max_num_seq", "`max_num_seqs`"],
@@ -77,6 +80,13 @@ MISTAKES = {
         change(["stages", 0, "candidates", 0], {"accelerators": 2}),
         ["candidates.0.accelerators", "hardware.per_node"],
     ),
+    "unknown engine in `when`": (change(["stages", 0, "when"], {"engine": "lama.cpp"}), ["when.engine", "`llama.cpp`"]),
+    "fewer pairs at most": (change(["proof"], {"pairs": 5, "most_pairs": 3}), ["proof.most_pairs", "`proof.pairs`, 5"]),
+    "negative limit": (
+        change(["objective", "constraints"], {"tpot_ms": {"mean": -1}}),
+        ["tpot_ms.mean: must be greater"],
+    ),
+    "a folder for a lock": (change(["engines", "llama.cpp", "lock"], "envs"), ["engines.llama.cpp.lock", "is no file"]),
     "another name than the file's": (change(["study"], "other"), ["study", "`cpu-smollm2`"]),
 }
 

@@ -139,8 +139,7 @@ def test_counts_are_of_observations_and_never_of_more_than_the_requests():
             {"ttft_ms": {"p99": 2000}},
             {},
             "ttft_ms.p99: cannot be shown with fewer than 299 requests, and 12 requests of "
-            "cpu-sharegpt × 3 rounds are 36; use a workload of 100 requests, more `protocol.rounds`, or a limit on "
-            "`mean`",
+            "cpu-sharegpt × 3 rounds are 36; use a workload of 100 requests, more `protocol.rounds`, or limit `mean`",
         ),
         ({"itl_ms": {"p95": 100}}, {}, "itl_ms.p95: cannot be shown with fewer than 59 requests, and 12 requests of"),
         (
@@ -149,7 +148,7 @@ def test_counts_are_of_observations_and_never_of_more_than_the_requests():
             "p90: cannot be shown with fewer than 29 requests, and 9 req",
         ),
         ({"ttft_ms": {"p90": 1}}, {"duration_s": 4.6, "request_rate": 2}, "and 9 requests of cpu-sharegpt × 3 rounds"),
-        ({"ttft_ms": {"median": 1}}, {"rounds": 1, "settle_requests": 8}, "and 4 requests of"),
+        ({"ttft_ms": {"median": 1}}, {"rounds": 1, "duration_s": 2, "request_rate": 2}, "and 4 requests of"),
         ({"requests_per_s": {"p99": 1}}, {}, None),
         (
             {"cost_per_million_tokens": {"median": 1}},

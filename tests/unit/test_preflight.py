@@ -232,6 +232,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (pinned_adapter, "unknown", "me/sql-lora at 000000000000: no answer from"),
     ],
     "options": [
+        (candidate(options={"tensor_parallel_size": 2}), "warning", "is the baseline itself"),
         (nothing, "ok", "flags, all known to vllm 0.11.0"),
         (candidate(arguments={"no-such-flag": None}), "error", "has no --no-such-flag"),
         (candidate(arguments={"enable-reasoning": None}), "error", "has no --enable-reasoning"),

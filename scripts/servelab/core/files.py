@@ -141,4 +141,4 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 def own_or_shipped(root: Path, name: str | Path) -> Path:
     """`name` below the folder `root`, or below the checkout if only the checkout has it."""
     own, shipped = root / name, CHECKOUT / name
-    return shipped if shipped.exists() and not own.exists() else own
+    return shipped if os.path.lexists(shipped) and not os.path.lexists(own) else own

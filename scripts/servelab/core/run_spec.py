@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from servelab.core.files import JsonFile
 
 ArgumentValue = str | int | float | bool | None
-_LINE, _VARIABLE, _COMMIT = r"^[^\r\n]*$", "^[A-Za-z_][A-Za-z0-9_]*$", "^[0-9a-f]{40}$"
+_LINE, _VARIABLE, _COMMIT = r"^[^\r\n]*\S[^\r\n]*$", "^[A-Za-z_][A-Za-z0-9_]*$", "^[0-9a-f]{40}$"
+_WORD = r"^[^\s-]\S*$"
 PATTERNS = {
-    _LINE: "one line",
+    _WORD: "one word",
+    _LINE: "one line of text",
     _VARIABLE: "the name of a variable: letters, digits and `_`",
     _COMMIT: "a commit, 40 hexadecimal digits, no branch or tag",
 }
@@ -23,6 +25,7 @@ PATTERNS = {
 Line = Annotated[str, Field(pattern=_LINE)]
 """A text that is printed in one line, also as a comment of a script."""
 Commit = Annotated[str, Field(pattern=_COMMIT)]
+Word = Annotated[str, Field(pattern=_WORD)]
 VariableName = Annotated[str, Field(pattern=_VARIABLE)]
 Variables = dict[VariableName, str]
 """Environment variables: their names are printed in front of commands, so that each must be an identifier."""

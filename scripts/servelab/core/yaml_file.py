@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 import typing
@@ -51,7 +52,9 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        problem = " ".join(str(getattr(error, "problem", error)).split())
+        problem = " ".join(f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', error)}".split())
+        if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+            problem = f"{problem}; indent with spaces, no tabs"
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
     except (ValueError, LookupError, AttributeError, OverflowError) as error:  # a date or number that is none
         raise ConfigError(f"{path}: not valid YAML: {error}; quote it if it is text") from None
@@ -69,7 +72,7 @@ def _read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        there = [file.stem for file in path.parent.glob("*.yaml")]
+        there = [file.stem for file in path.parent.glob("*.yaml") if file != path]
         raise ConfigError(f"{path}: no such file{nearest(path.stem, there)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
@@ -118,6 +121,8 @@ class _Loader(SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag.endswith(":merge"):
+                raise _wrong("`<<` is not read; write its keys out", key_node)
             key = self.construct_object(key_node, deep=deep)
             if not isinstance(key, Hashable):
                 raise _wrong("a key is a list or a mapping", key_node)
@@ -130,8 +135,11 @@ class _Loader(SafeLoader):
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 
 
-_SCALARS = ("str", "int", "float", "bool")
-"""Members of the union of an option's or argument's values, as pydantic names them."""
+_NO_KEY = re.compile(r"\.(\[key\]|constrained-\w+|str|int|float|bool)$|(?<=\.source)\.\w+|(?<=\.load)\.\w+")
+"""What pydantic adds to a key: members of unions, and that the key itself is wrong."""
+_KINDS = {"string": "text", "int": "a whole number", "float": "a number", "finite": "a finite number"}
+_KINDS |= {"bool": "true or false", "list": "a list", "dict": "keys with values", "model": "keys with values"}
+_OF_ANOTHER_KIND = re.compile(r"(string|int|float|finite|bool|list|dict|model)_(\w+_)?(type|parsing|size|float|number)")
 
 
 def describe_validation_error(error: ValidationError, file: str, model: type[Strict]) -> str:
@@ -139,18 +147,21 @@ def describe_validation_error(error: ValidationError, file: str, model: type[Str
     errors = error.errors(include_url=False)
     first = min(errors, key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key also counts as missing
     location = first["loc"]
-    key = ".".join(str(part) for part in location) or "(top level)"
+    key = _NO_KEY.sub("", ".".join(str(part) for part in location)) or "(top level)"
+    given = first.get("input")
+    found = f" (found {json.dumps(given, default=str, ensure_ascii=False):.60})" * (not isinstance(given, dict))
     if first["type"] == "extra_forbidden":
         text = f"unknown key `{location[-1]}`{nearest(str(location[-1]), _valid_keys(model, location[:-1]))}"
     elif first["type"] == "missing":
         text = f"`{location[-1]}` is missing"
-    elif isinstance(first.get("input"), list) and key.rpartition(".")[2] in _SCALARS:
-        key = key.rpartition(".")[0]
-        text = f"takes one value (found {first['input']!s:.60}); write a candidate for each, or a range"
+    elif isinstance(given, list) and location and not key.endswith(str(location[-1])):  # of a union of single values
+        text = f"takes one value{found}; write a candidate for each, or a range"
     elif first["type"] == "string_pattern_mismatch" and first["ctx"]["pattern"] in PATTERNS:
-        text = f"takes {PATTERNS[first['ctx']['pattern']]} (found {first['input']!r:.60})"
+        text = f"takes {PATTERNS[first['ctx']['pattern']]}{found}"
+    elif kind := _OF_ANOTHER_KIND.fullmatch(first["type"]):
+        text = f"takes {_KINDS[kind[1]]}{found}"
     else:
-        text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
+        text = f"{first['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}{found}"
     more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
     return without_credentials(f"{file}: {key}: {text}{more}")
 

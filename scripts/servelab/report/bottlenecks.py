@@ -81,9 +81,7 @@ def limited_by(found: Counters) -> str:
         return f"batch full: {figure(waiting)} requests waited, with room in the KV cache"
     if waiting < 1 and busy is not None and busy < IDLE_PERCENT:
         if running >= FULL_SHARE * found.get("in_flight", math.inf):
-            return (
-                f"host-bound: {figure(running)} requests ran on a device {busy:.0f} % busy; graphs missed or CPUs short"
-            )
+            return f"host-bound: {figure(running)} requests on a device {busy:.0f} % busy; graphs missed or CPUs short"
         return f"client-bound: no request waited and the device was {busy:.0f} % busy"
     if is_prefill:
         return f"prefill-bound: {100 * before:.0f} % of a request is before its first token"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from servelab.engines.options import OPTIONS
 from servelab.search.strategies import STRATEGIES, outlines
 from servelab.study.predictions import OBJECTIVES
 from servelab.study.project import Project, check_name, error_at
@@ -21,9 +22,20 @@ def load_project(file: Path, root: Path) -> Project:
 
 
 def _check_search(project: Project) -> None:
-    search = project.study.search
+    search, proof = project.study.search, project.study.proof
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
     outlines(project.study)
+    if proof.most_pairs < proof.pairs:
+        raise error_at(project, "proof.most_pairs", f"is below `proof.pairs`, {proof.pairs}; raise it")
+    valid = {"model": ["base", *project.study.model.variants]}
+    valid["engine"] = [project.engine(alias).name for alias in project.study.engines]
+    conditions = [*valid, "accelerators", "replicas", "hardware.per_node", *(f"options.{name}" for name in OPTIONS)]
+    for position, stage in enumerate(project.study.stages):
+        for name, wanted in stage.when.items():
+            key = f"stages.{position} ({stage.name}).when"
+            check_name(project, key, name, conditions, "condition")
+            if name in valid:
+                check_name(project, f"{key}.{name}", str(wanted), valid[name], f"{name} of this study")
     if project.study.objective.pareto and (search.strategy == "staged" or search.prior is not None):
         wrong = "`staged` and `prior` know one metric only"
         raise error_at(project, "objective.pareto", f"{wrong}; search with `adaptive` or `grid`, without `prior`")

@@ -115,9 +115,6 @@ def _refused(
                 return
 
 
-WHEN_KEYS = ("engine", "model", "accelerators", "replicas", "hardware.per_node")
-
-
 def read_project(file: Path, root: Path) -> Project:
     """The study in a file with everything it refers to; `ConfigError` for any mistake outside its search.
 
@@ -159,6 +156,8 @@ def _check(project: Project) -> None:
         if (dataset := project.questions_dataset) is not None:
             check_name(project, "answers.dataset", dataset, list(project.datasets), "dataset")
     for name, variant in study.model.variants.items():
+        if name == "base":
+            raise error_at(project, "model.variants.base", "`base` is the model itself; take another name")
         if variant.quantization is not None and study.model.format != "gguf":
             raise error_at(project, f"model.variants.{name}.quantization", "only a model in gguf can be quantised here")
     for alias in study.engines:
@@ -173,9 +172,6 @@ def _check(project: Project) -> None:
         if stage.name in names or is_reserved:
             raise error_at(project, key, "this name is reserved" if is_reserved else "another stage has this name")
         names.add(stage.name)
-        for when in stage.when:
-            if not when.startswith("options."):
-                check_name(project, f"{key}.when", when, [*WHEN_KEYS, "options.<name>"], "condition")
         _check_candidates(project, key, stage.candidates)
     for key, why in refused_settings(study, project.engine):
         raise error_at(project, key, why)
@@ -193,6 +189,11 @@ def _check_loads(project: Project) -> None:
             key = "protocol.arrivals" if entry.arrivals is None else f"workloads.{name}.arrivals"
             wrong = f"workload {name} has no arrival times to replay; use a workload of kind `trace`"
             raise error_at(project, key, wrong)
+        number = int(project.workloads[name].parameters["num_requests"])
+        if protocol.settle_requests >= number:
+            raise error_at(project, "protocol.settle_requests", f"leaves none of {name}, {number:,} requests")
+        if (protocol.duration_s or 0) >= protocol.round_timeout_s:
+            raise error_at(project, "protocol.round_timeout_s", f"raise it above the `duration_s` of workload {name}")
         capacity = entry.capacity and entry.capacity.model_dump(mode="json")
         content = [
             project.workload_spec(name).model_dump(mode="json"),
@@ -277,7 +278,7 @@ def _check_percentiles(project: Project) -> None:
     protocol = project.study.protocol_of(objective.on)
     sent = int(project.workloads[objective.on].parameters["num_requests"]) - protocol.settle_requests
     if protocol.duration_s is not None and protocol.request_rate != "inf":
-        sent = min(sent, int(protocol.duration_s * protocol.request_rate))
+        sent = int(min(sent, protocol.duration_s * protocol.request_rate))
     rounds = protocol.rounds
     for metric, limits in objective.constraints.items():
         of, is_floor = METRICS.get(metric), bool(METRICS.get(metric).higher_is_better)
@@ -286,9 +287,7 @@ def _check_percentiles(project: Project) -> None:
             key = f"objective.constraints.{metric}.{statistic}"
             if of.is_latency and sent * rounds < needed:
                 wrong = f"{sent:,} requests of {objective.on} × {rounds} rounds are {sent * rounds:,}"
-                fix = (
-                    f"use a workload of {-(-needed // rounds):,} requests, more `protocol.rounds`, or a limit on `mean`"
-                )
+                fix = f"use a workload of {-(-needed // rounds):,} requests, more `protocol.rounds`, or limit `mean`"
                 raise error_at(project, key, f"cannot be shown with fewer than {needed:,} requests, and {wrong}; {fix}")
             if not of.is_latency and rounds < needed:
                 wrong = f"it has one value per round, and `protocol.rounds` is {rounds}"
@@ -389,8 +388,8 @@ def _check_engine(project: Project, alias: str) -> None:
     if wrong := wrong_place(project.study, alias, project.engine(alias)):
         raise error_at(project, *wrong)
     lock = project.lock(alias)
-    if not lock.exists():
-        raise error_at(project, f"{key}.lock", f"{lock} does not exist; see 'Another version' in docs/engines.md")
+    if not lock.is_file():
+        raise error_at(project, f"{key}.lock", f"{lock} is no file; see 'Another version' in docs/engines.md")
     packages = project.engine(alias).packages
     pinned = RUNTIMES.get(entry.runtime).version(lock, packages)
     if pinned != entry.version:

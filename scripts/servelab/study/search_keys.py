@@ -47,7 +47,7 @@ class Objective(Strict):
         description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → "
         "upper limit for a request to count. Another limit reruns nothing unless goodput is the objective.",
     )
-    constraints: dict[str, dict[Statistic, float]] = Field(
+    constraints: dict[str, dict[Statistic, Annotated[float, Field(gt=0)]]] = Field(
         {},
         description="Limits that a winner must meet on the workload that decides: metric → statistic (`mean`, "
         "`median`, `p90`, `p95`, `p99`, `minimum`, `maximum`) → limit, `{tpot_ms: {mean: 50}, ttft_ms: {p99: 2000}}`. "

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import HardwareSpec, Strict, VariableName
+from servelab.core.run_spec import HardwareSpec, Strict, VariableName, Word
 from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
 from servelab.study.workload_loads import NAME
@@ -28,16 +28,16 @@ RESOURCES = (
 class Placement(Strict):
     """Where runs on one kind of accelerator are submitted, and what they request."""
 
-    partition: str | None = Field(None, description="Partition. Default: the cluster's own default.")
+    partition: Word | None = Field(None, description="Partition. Default: the cluster's own default.")
     gres: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?$",
         description="Generic resource without a count: `gpu:h100` becomes `gpu:h100:4` for a run on 4 accelerators. "
         "Leave it out if a run gets a whole node, as on a CPU.",
     )
-    constraint: str | None = Field(None, description="Features that a node must have.")
-    account: str | None = Field(None, description="Account to charge.")
-    qos: str | None = Field(None, description="Quality of service.")
+    constraint: Word | None = Field(None, description="Features that a node must have.")
+    account: Word | None = Field(None, description="Account to charge.")
+    qos: Word | None = Field(None, description="Quality of service.")
     cpus: int = Field(ge=1, description="CPU cores per accelerator; on a CPU, per run.")
     memory_gb: float | None = Field(
         None,

@@ -79,7 +79,7 @@ class ModelVariant(Strict):
 class Model(ModelVariant):
     """The model, and the other sets of weights that candidates may serve."""
 
-    id: str = Field(description="Name of the model; for the hub, its repository.")
+    id: Line = Field(description="Name of the model; for the hub, its repository.")
     variants: dict[str, ModelVariant] = Field(
         {}, description="Other sets of weights, for example quantised ones, by the name that candidates use."
     )
@@ -126,7 +126,7 @@ class StudyHardware(Strict):
 
     accelerator: Line = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
     device: str = Field("nvidia", description="Kind of device: how it is leased and made visible to the engine.")
-    found_as: list[str] = Field(
+    found_as: list[Line] = Field(
         [],
         description="Further names under which `nvidia-smi`, `npu-smi` or `lscpu` lists this accelerator "
         "(docs/cluster.md). A run is refused where another one is found. It is not part of a run's identity.",

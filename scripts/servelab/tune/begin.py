@@ -279,9 +279,7 @@ def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
         other = ENGINES.get(name).typed
         if name in entries and typed and other and other.begins == typed.begins:
             return name
-    raise ConfigError(
-        f"{engine}: no study has it on {device}; write envs/{engine}-<release>.host.yaml (docs/engines.md)"
-    )
+    raise ConfigError(f"{engine}: no study has it on {device}; add envs/{engine}-<release>.host.yaml (docs/engines.md)")
 
 
 def _baseline(command: TypedCommand, accelerators: int) -> dict[str, Any]:

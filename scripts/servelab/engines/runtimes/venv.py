@@ -75,7 +75,7 @@ class Venv(Runtime):
 @cache
 def _pinned_version(lock: Path, packages: tuple[str, ...]) -> str | None:
     names = "|".join(re.escape(package) for package in packages)
-    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     return found.group(1) if found else None
 
 

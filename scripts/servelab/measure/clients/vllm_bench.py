@@ -103,9 +103,7 @@ class VllmBench(ExternalClient):
             records.append(columns)
         failed = sum("error" in columns for columns in records)
         if (result["completed"], result["failed"]) != (len(records) - failed, failed):
-            raise ValueError(
-                f"it counts {result['completed']} completed requests, but {failed} of {len(records)} failed"
-            )
+            raise ValueError(f"it counts {result['completed']} completed, but {failed} of {len(records)} failed")
         return origin, records
 
 

@@ -61,9 +61,7 @@ def judge_context(
         if context and found.is_chat and (found.longest_tokens or 0) + TEMPLATE_TOKENS > context
     ]
     if tight:
-        saw = (
-            f"context length {context:,} ({whose}), {_longest(tight[0], requests[tight[0]])}, chat template not counted"
-        )
+        saw = f"context length {context:,} ({whose}), {_longest(tight[0], requests[tight[0]])}, without chat template"
         return Finding(of, "warning", saw, f"leave at least {TEMPLATE_TOKENS} tokens for the template")
     unlimited = [name for name, found in requests.items() if found.longest_tokens is None]
     if unlimited:

@@ -16,6 +16,7 @@ from servelab.engines.options import Checked
 from servelab.engines.server_identity import serve_of
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import Known, Place
+from servelab.study.configuration import apply, baseline
 
 FLAGS = Path(__file__).parents[2] / "engines" / "flags"
 
@@ -55,6 +56,10 @@ _FLAG = re.compile(r"^--?[A-Za-z]")
 
 def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate. A refused candidate is only left out, but a refused baseline is an error."""
+    stage, first = place.project.study.stages[0], baseline(place.project.study).configuration
+    for candidate in stage.candidates:
+        if apply(first, candidate) == first:
+            yield Finding(f"{stage.name}: {candidate.name}", "warning", "is the baseline itself", "remove it")
     for known in place.all_candidates:
         alias = known.configuration.engine
         engine = place.project.engine(alias)

@@ -156,7 +156,7 @@ def _design_size(study: Study) -> int:
 
 def _batch(study: Study) -> int:
     """How many configurations a stage adds."""
-    return study.search.batch or -(-(visits_of(study) - 1) // _STAGES)
+    return study.search.batch or max(1, -(-(visits_of(study) - 1) // _STAGES))
 
 
 class _Design:
