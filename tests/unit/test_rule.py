@@ -1,15 +1,23 @@
 """The command line between a rule and its script, and the digests of what rules read."""
 
 import os
+import re
 import shlex
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import yaml
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
 from servelab.core.cli import RuleJob
+from servelab.core.files import write_text
+from servelab.core.yaml_file import read_yaml
 from servelab.workflow.made_from import code_files, set_back, write_digest
 from servelab.workflow.rule_parts import call, rule_files
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_script_gets_what_its_rule_has_by_name():
@@ -59,3 +67,40 @@ def test_results_ahead_of_the_clock_are_dated_now_and_alike(tmp_path):
     times = {path.stat().st_mtime_ns for path in ahead}
     assert len(times) == 1 and times.pop() <= time.time_ns()
     assert (tmp_path / "runs/r/spec.json").stat().st_mtime_ns == 10**18
+
+
+def test_an_engine_of_another_package_is_planned_and_its_code_counts(tmp_path):
+    """Installed as pip does: a module, and beside it the file that names it."""
+    page = (ROOT / "docs/adding.md").read_text()
+    study = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+    study |= {
+        "engines": {"toy": {"version": "1.0", "runtime": "host", "lock": "envs/toy.host.yaml"}},
+        "model": {"id": "m", "format": "safetensors", "source": {"kind": "path", "path": "/m", "revision": "1"}},
+        "baseline": {"engine": "toy"},
+        "search": {"strategy": "staged"},
+        "stages": [{"name": "slots", "candidates": [{"options": {"max_num_seqs": 2}}]}],
+    }
+    for name, text in {
+        "toy_serving/adapter.py": re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0],
+        "toy_serving-1.dist-info/entry_points.txt": "[servelab.engines.adapters]\ntoy = toy_serving.adapter\n",
+        "config/config.yaml": "studies: [toy]\n",
+        "config/studies/toy.yaml": yaml.safe_dump(study | {"study": "toy"}),
+        "envs/toy.host.yaml": re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0],
+    }.items():
+        write_text(tmp_path / name, text)
+
+    def python(*words):
+        environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'scripts'}"}
+        command = [sys.executable, *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    planned = python(ROOT / "scripts/servelab_command.py", "plan", "toy")
+    assert "toy-serve --model m --slots 2" in planned.stdout, planned
+    counted = python(
+        "-c", "import servelab.engines.adapters; from servelab.core.registry import *; print(plugged_in())"
+    )
+    assert str(tmp_path / "toy_serving/adapter.py") in counted.stdout
+    (tmp_path / "toy_serving/adapter.py").write_text("import no_such_module")
+    broken = python(ROOT / "scripts/servelab_command.py", "check", "toy")
+    assert "entry point toy of servelab.engines.adapters, toy_serving.adapter: ModuleNotFound" in broken.stderr
+    assert "Traceback" not in broken.stderr

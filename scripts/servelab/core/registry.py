@@ -9,7 +9,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from servelab.core.errors import ConfigError
@@ -20,6 +24,17 @@ def nearest(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean `{close[0]}`?" if close else "."
     return f"{hint} Valid: {', '.join(sorted(names)) or 'none'}"
+
+
+_installed = cache(entry_points)
+_others: set[str] = set()
+"""Top modules of other packages that have variants here."""
+
+
+def plugged_in() -> dict[Path, str]:
+    """The imported files of these packages, with the names of their modules."""
+    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in _others}
+    return {Path(module.__file__): name for name, module in sorted(modules.items()) if module.__file__}
 
 
 T = TypeVar("T")
@@ -40,9 +55,18 @@ class Registry(Generic[T]):
         return variant
 
     def load(self, package: str) -> None:
-        """Imports every module of a package, so that each registers its variants."""
+        """Imports every module of a package, so that each registers its variants; then those of other packages.
+
+        These name a module of theirs in the entry point group `package`; `ConfigError` if it cannot be imported.
+        """
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             importlib.import_module(f"{package}.{module.name}")
+        for entry in _installed().select(group=package):
+            _others.add(entry.module.partition(".")[0])
+            try:
+                importlib.import_module(entry.module)
+            except Exception as error:
+                raise ConfigError(f"entry point {entry.name} of {package}, {entry.module}: {error!r}") from error
 
     def get(self, name: str) -> T:
         """The variant of that name; `ConfigError` with the nearest valid name if there is none."""

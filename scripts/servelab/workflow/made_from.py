@@ -18,6 +18,7 @@ from servelab.archive.contents import read_source
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped, write_text
 from servelab.core.identity import content_id, file_sha256
+from servelab.core.registry import plugged_in
 from servelab.study.project import LIVE, RECORDED, Project
 from servelab.workflow.studies import Studies
 
@@ -39,12 +40,12 @@ def set_back(results: Path) -> None:
 
 
 def write_digests(scripts: Path, studies: Studies) -> None:
-    """Writes the digests of the code below `scripts` and of each study.
+    """Writes the digests of the code, below `scripts` and of other packages, and of each study.
 
     The locks of a study's engines and client are in its digest, as their content is part of every run's identity. That
     of a recorded study has the others beside it, as its audit looks in them for figures that are not its own.
     """
-    write_digest(Path(CODE), code_files(scripts))
+    write_digest(Path(CODE), code_files(scripts) | plugged_in())
     code = {Path(CODE): "code"}
     for name, project in studies.live.items():
         write_digest(Path(MADE_FROM.format(search=f"{LIVE}/{name}")), code | _named(_read_by(project)))
