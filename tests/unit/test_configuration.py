@@ -15,7 +15,7 @@ from servelab.workflow.studies import read_configuration, read_studies
         ({"studies": ["a"], "studys": ["x"]}, ["studys", "did you mean `studies`?"]),
         ({"studies": ["a"], "Site": "x"}, ["Site", "`site`"]),
         ({}, ["`studies` is missing"]),
-        ({"studies": None}, ["studies", "None"]),
+        ({"studies": None}, ["studies", "null"]),
         ({"studies": ["../a"]}, ["studies.0", "../a"]),
         ({"studies": ["a"], "site": 3}, ["site", "3"]),
         ({"studies": ["a"], "results": "x"}, ["results"]),

@@ -10,8 +10,9 @@ import pytest
 from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
+from servelab.assets.known_models import known_entry, known_parameters
 from servelab.assets.model_shape import ModelShape, shape_of_config
-from servelab.assets.model_work import read_facts
+from servelab.assets.model_work import read_facts, stored_format
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
@@ -140,3 +141,38 @@ def test_gguf_says_its_size_and_shape(tmp_path):
 @pytest.mark.parametrize(("name", "gib"), BOARDS.items())
 def test_memory_by_an_accelerators_name(name, gib):
     assert board_of(name).memory_gib == gib
+
+
+@pytest.mark.parametrize(
+    ("name", "number_format", "billion"),
+    [
+        ("casperhansen/llama-3.3-70b-instruct-awq", "int4", 70),
+        ("acme/Meta-Llama-3.1-405B-Instruct-FP8-dynamic", "fp8", 405),
+        ("acme/Some-30B-A3B-quantized.w8a8", "int8", 30),
+        ("acme/Some-1.5B-GPTQ-Int8", "int8", 1.5),
+        ("acme/Some-70B-NVFP4", "nvfp4", 70),
+        ("acme/Other-17B-16E-Instruct", "bf16", None),
+        ("acme/model-7body", "bf16", None),
+    ],
+)
+def test_size_and_format_of_an_unknown_model_are_those_of_its_name(name, number_format, billion):
+    assert known_entry(name) == ({}, number_format)
+    assert known_parameters(name) == (billion and billion * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("stored", "number_format"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "compressed-tensors", "weights": {"num_bits": 8, "type": "float"}}, "fp8"),
+        ({"quant_method": "compressed-tensors", "weights": {"num_bits": 8, "type": "int"}}, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        (None, None),
+    ],
+)
+def test_the_format_of_weights_is_that_of_their_configuration(stored, number_format):
+    assert stored_format({"quantization_config": stored}) == number_format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,15 @@ from servelab.core.yaml_file import read_yaml
 
 BITS = {"fp8": 8, "int8": 8, "ascend": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
 """Bits of a weight by number format, scales included; 16 of all others. `ascend` is Ascend's own INT8."""
+_IN_NAMES = {
+    "nvfp4": "(nv)?fp4",
+    "mxfp4": "mxfp4",
+    "fp8": "fp8",
+    "int8": "int8|w8a8|w8a16|8bit",
+    "int4": "int4|w4a16|awq|gptq|4bit",
+}
+_BILLION = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?)b(?![a-z\d]|-\d+e)")
+"""Parameters in a name such as `Llama-3.1-405B`; not in `17B-16E`, where they are those of a token."""
 
 
 @cache
@@ -20,18 +30,24 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
 
 
 def known_entry(model: str) -> tuple[Mapping[str, Any], str]:
-    """The entry of a model, or of the one whose weights it has in another format, and its number format."""
+    """The entry of a model, or of the one whose weights it has in another format, and its number format.
+
+    Of one without an entry, the format is that of its name.
+    """
     catalogue = _catalogue()
     if entry := catalogue.get(model) or catalogue.get(model.removesuffix("-FP8")):
         return entry, "fp8" if model.endswith("-FP8") else entry.get("format", "bf16")
     found = ((each, kind) for each in catalogue.values() for kind in BITS if each.get(kind) == model)
-    return next(found, ({}, "fp8" if model.endswith("-FP8") else "bf16"))
+    words = _IN_NAMES.items()
+    named = (kind for kind, word in words if re.search(rf"(?<![a-z\d])({word})(?![a-z\d])", model.lower()))
+    return next(found, ({}, next(named, "bf16")))
 
 
 def known_parameters(model: str) -> float | None:
-    """The number of a model's parameters; None if it is not known."""
+    """The number of a model's parameters, from its name if it has no entry; None if neither says it."""
     entry, _ = known_entry(model)
-    return entry["billion"] * 1e9 if entry.get("billion") else None
+    named = _BILLION.search(model.rpartition("/")[2].lower())
+    return 1e9 * (entry.get("billion") or (float(named[1]) if named else 0)) or None
 
 
 def known_bytes(model: str) -> float | None:

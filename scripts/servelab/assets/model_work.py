@@ -187,7 +187,17 @@ def stored_bits(config: Mapping[str, Any]) -> float:
     numbers = [float(value) for value in given if isinstance(value, int | float) and value]
     if numbers:
         return min(numbers)
-    return 8.0 if found.get("quant_method") in ("fp8", "fbgemm_fp8") else _NARROWEST
+    is_fp8 = found.get("quant_method") in ("fp8", "fbgemm_fp8") or found.get("quant_algo") == "FP8"
+    return 8.0 if is_fp8 else _NARROWEST
+
+
+def stored_format(config: Mapping[str, Any]) -> str | None:
+    """Number format of the weights by `quantization_config`, as `known_models.BITS` names it; None without one."""
+    if (bits := stored_bits(config)) == 16:
+        return None
+    words = json.dumps(config.get("quantization_config") or config["text_config"]["quantization_config"]).lower()
+    wide = ("fp8" if "fp8" in words or "float" in words else "int8") if bits > 4.5 else "int4"
+    return next((kind for kind in ("nvfp4", "mxfp4") if kind in words), wide)
 
 
 def work_of_gguf(path: Path) -> ModelWork:

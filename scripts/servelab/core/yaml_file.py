@@ -145,7 +145,8 @@ _OF_ANOTHER_KIND = re.compile(r"(string|int|float|finite|bool|list|dict|model)_(
 def describe_validation_error(error: ValidationError, file: str, model: type[Strict]) -> str:
     """One line for a pydantic error: file, key, what is wrong, the nearest valid name; further errors are counted."""
     errors = error.errors(include_url=False)
-    first = min(errors, key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key also counts as missing
+    # a misspelt key also counts as missing, and infinity is no member of any union
+    first = min(errors, key=lambda found: (found["type"] != "extra_forbidden", found["type"] != "finite_number"))
     location = first["loc"]
     key = _NO_KEY.sub("", ".".join(str(part) for part in location)) or "(top level)"
     given = first.get("input")

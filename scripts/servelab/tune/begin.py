@@ -309,7 +309,7 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:
-        found.append(f"{now.model.id} is not a known model: levers for its weights and experts are left out.")
+        found.append(f"{now.model.id} is not a known model: its size and number format are what its name says.")
     return found
 
 

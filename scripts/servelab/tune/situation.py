@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from servelab.assets.known_models import BITS, known_bytes, known_entry
 from servelab.assets.model_shape import shape_of_config
-from servelab.assets.model_work import ModelFacts
+from servelab.assets.model_work import ModelFacts, stored_format
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
@@ -81,13 +81,16 @@ def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
         blocks = {"weight_block_size": [128, 128]} if number_format == "fp8" and owner == "Qwen" else {}
         config = {"max_position_embeddings": entry["context"], **entry["config"], "quantization_config": blocks}
         facts = replace(facts, shape=shape_of_config(config), config=config)
+    if not entry:
+        number_format = stored_format(facts.config) or ("bf16" if facts.config else number_format)
     size = facts.weights_bytes or known_bytes(model)
     others = {kind: entry[kind] for kind in BITS if entry.get(kind, model) != model and kind != number_format}
     if number_format == "bf16" and owner in _FP8_OWNERS:
         others["fp8"] = f"{model}-FP8"
     return KnownModel(
         id=model,
-        arch=entry.get("arch"),
+        arch=entry.get("arch")
+        or (None if facts.shape is None else ("dense", "moe")[facts.shape.experts_per_token > 0]),
         format=number_format,
         weights_gib=size / GIB if size else None,
         context=(facts.shape and facts.shape.max_positions) or entry.get("context"),
