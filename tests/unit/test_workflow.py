@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import made_run
 import pytest
-from made_study import ROOT
+import yaml
+from made_study import ROOT, demo_study
 from snakemake.iocontainers import Wildcards
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from servelab.core.errors import ConfigError
-from servelab.core.files import write_json
+from servelab.core.files import write_json, write_text
 from servelab.core.run_spec import HardwareSpec
 from servelab.measure.inputs import MeasuringJob
 from servelab.measure.sealed_runs import SealedRuns
@@ -22,6 +23,7 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.project import load_project
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import name_of
+from servelab.study.spec_builder import served_settings
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
 from servelab.workflow import progress_lines
 from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
@@ -235,6 +237,16 @@ def test_sources_of_a_study(project):
     assert found.lock == project.lock(alias) and found.runtime == "venv"
     with pytest.raises(ConfigError, match="no engine of the studies serves nothing"):
         sources.converter("nothing")
+
+
+def test_an_engine_under_another_name_is_checked_with_the_settings_of_its_stages(tmp_path):
+    study = demo_study()
+    study["engines"] = {"older": {"engine": "llama.cpp", **study["engines"]["llama.cpp"]}}
+    study["baseline"] = {"engine": "older"}
+    study["stages"] = [{"name": "a", "when": {"engine": "llama.cpp"}, "candidates": [{"options": {"max_num_seqs": 9}}]}]
+    write_text(tmp_path / "s.yaml", yaml.safe_dump(study | {"study": "s"}))
+    settings = served_settings([(load_project(tmp_path / "s.yaml", ROOT), "older")])
+    assert {each.options.get("max_num_seqs") for each in settings} == {None, 9}
 
 
 def test_before_a_stage_is_planned_all_that_its_runs_are_made_from_is_known(project, tmp_path, monkeypatch):

@@ -118,9 +118,10 @@ def served_settings(used: Iterable[tuple[Project, str]]) -> list[Setting]:
 
 
 def _configurations(project: Project, alias: str) -> Iterator[Configuration]:
-    start = apply(baseline(project.study).configuration, Overrides(engine=alias))
+    start, name = apply(baseline(project.study).configuration, Overrides(engine=alias)), project.engine(alias).name
     yield start
     for stage in project.study.stages:
+        is_for = stage.when.get("engine", name) == name
         for candidate in stage.candidates:
-            if (candidate.engine or stage.when.get("engine", alias)) == alias:
+            if candidate.engine == alias or (candidate.engine is None and is_for):
                 yield apply(start, candidate)
