@@ -98,6 +98,9 @@ def test_a_container_of_a_file_is_read(tmp_path):
         ("llama-server -m m/x -hfd o/draft:Q8_0", "takes no second model here"),
         ("vllm serve m/x --max-num-seqs $N", "does not set that variable"),
         ("sglang serve --model m/x --cuda-graph-bs 1 2 4", "several values"),
+        ("vllm serve m/x --runner pooling", "--runner: the server answers with no text"),
+        ("sglang serve --model m/x --is-embedding", "--is-embedding: the server answers with no text"),
+        ("llama-server -m m/x --embedding", "--embedding: the server answers with no text"),
     ],
 )
 def test_what_cannot_be_read_is_one_error(text, message):
@@ -115,6 +118,7 @@ def test_a_model_behind_a_switch_and_flags_of_a_file_are_read(tmp_path):
 
 def test_values_and_short_flags_mean_what_the_engine_reads():
     flags = '--gpu-memory-utilization 0.70 --enable-chunked-prefill False --trust-remote-code=True -sc={"method":"mtp"}'
+    assert read_command(["vllm serve m/x --runner generate"]).arguments == {"runner": "generate"}
     read = read_command([f"vllm serve m/x {flags}"])
     assert read.options == {"memory_share": 0.7, "chunked_prefill": False}
     assert read.arguments == {"trust-remote-code": True, "-sc": '{"method":"mtp"}'}

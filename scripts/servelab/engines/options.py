@@ -145,7 +145,11 @@ class Typed:
     """Flags that name the model; it may also be the first word."""
     image: str
     """Regular expression of the names of images that start it, in small letters."""
+    other_tasks: tuple[str, ...] = ()
+    """Flags that make it serve embeddings or scores, unless their value is one of `TEXT_TASKS`."""
 
+
+TEXT_TASKS = ("auto", "draft", "false", "generate", "none")
 
 WHY: dict[str, str] = _FACTS["why"]
 """Key in the facts of an engine → why a flag is Servelab's."""

@@ -23,7 +23,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import OPTIONS, check_option_names, is_off
+from servelab.engines.options import OPTIONS, TEXT_TASKS, check_option_names, is_off
 from servelab.search.preflight.options import known_flags, nearest_flag
 
 _DOCKER_SWITCH = re.compile(r"-[ditP]+|--(rm|detach|privileged|init|interactive|tty|read-only|publish-all)")
@@ -176,6 +176,9 @@ def with_flags(engine: Engine, words: list[str], variables: dict[str, str], imag
     revision = given.pop("--revision", None)
     if engine.own_flags() and (never := sorted(engine.gone.keys() & given.keys())):
         raise ConfigError(f"{never[0]}: {engine.gone[never[0]]}")
+    for flag in engine.typed.other_tasks if engine.typed else ():
+        if str(given.get(flag, "none")).lower() not in TEXT_TASKS:
+            raise ConfigError(f"{flag}: the server answers with no text, which is what Servelab measures")
     options = _options(engine, given)
     refused = [each for flag in given for each in engine.refused_arguments(options, {flag: given[flag]}).items()]
     refused += engine.refused_variables(options, variables).items()
