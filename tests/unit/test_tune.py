@@ -269,6 +269,12 @@ def test_settings_that_do_nothing_are_named(capsys):
     assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
 
 
+def test_a_server_on_two_nodes_has_the_users_asked_for(capsys):
+    command = "vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2"
+    said = asked(capsys, *H100, "--per-node", "8", "--users", "256", "--", *command.split())
+    assert any("256 are in flight" in each["reason"] for each in said["candidates"])
+
+
 def test_values_in_other_notations_are_effective(capsys):
     drafts = '{"method": "eagle3", "model": "o/draft", "num_speculative_tokens": 2}'
     typed = ("vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "32k", "--max-num-batched-tokens=8K")

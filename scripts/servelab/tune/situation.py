@@ -161,7 +161,7 @@ class Situation:
     @property
     def users_each(self) -> int:
         """Requests in flight at each server, if the node is filled with such servers."""
-        return max(1, self.load.users * self.accelerators // self.per_node)
+        return max(1, self.load.users * min(self.accelerators, self.per_node) // self.per_node)
 
     def _memory(self, parallel: Parallel, weights_gib: float | None) -> tuple[float, float, Division] | None:
         """Bytes of the weights and of an accelerator, and how a server divides them; None if one is not known."""
