@@ -270,8 +270,8 @@ def test_settings_that_do_nothing_are_named(capsys):
 
 
 def test_a_server_on_two_nodes_has_the_users_asked_for(capsys):
-    command = "vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2"
-    said = asked(capsys, *H100, "--per-node", "8", "--users", "256", "--", *command.split())
+    command = "--per-node 8 --users 256 -- vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2"
+    said = asked(capsys, *H100, *command.split())
     assert any("256 are in flight" in each["reason"] for each in said["candidates"])
 
 

@@ -97,9 +97,8 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
 def _key(now: Situation, proposal: Proposal) -> str:
     """Equal for candidates with one effective configuration under this load."""
     settings = {**now.effective_with(proposal.options, proposal.arguments), **now.variables, **proposal.variables}
-    users = now.load.users * (proposal.accelerators or now.accelerators) // now.per_node or 1
     if isinstance(limit := settings.get("max_num_seqs"), int):
-        settings["max_num_seqs"] = min(limit, users)
+        settings["max_num_seqs"] = min(limit, now.users_at(proposal.accelerators or now.accelerators))
     return repr((now.engine.name, proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
 
 

@@ -160,8 +160,12 @@ class Situation:
 
     @property
     def users_each(self) -> int:
-        """Requests in flight at each server, if the node is filled with such servers."""
-        return max(1, self.load.users * min(self.accelerators, self.per_node) // self.per_node)
+        """Requests in flight at each server of the command; see `users_at`."""
+        return self.users_at(self.accelerators)
+
+    def users_at(self, accelerators: int) -> int:
+        """Requests in flight at each server on so many accelerators, if the node is filled with such servers."""
+        return max(1, self.load.users * min(accelerators, self.per_node) // self.per_node)
 
     def _memory(self, parallel: Parallel, weights_gib: float | None) -> tuple[float, float, Division] | None:
         """Bytes of the weights and of an accelerator, and how a server divides them; None if one is not known."""
