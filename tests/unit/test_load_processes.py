@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import psutil
 import pytest
 from servers.made_load import plan_for
 
+from servelab.core.errors import Outage
 from servelab.measure.clients import CLIENTS
+from servelab.measure.load.board import LoadProgress
 from servelab.measure.load.sender import send_load
 
 
@@ -70,6 +73,17 @@ def test_a_load_process_that_dies_is_an_error_that_names_it(stalled_client):
     _, said = stalled_client.communicate(timeout=60)
     assert stalled_client.returncode == 75
     assert f"load process 2 of 2 (pid {victim.pid}) died: exit code -9" in said
+
+
+def test_a_load_process_that_dies_before_the_start_is_named(tmp_path, server, monkeypatch):
+    def kill_one(*_):
+        victim = multiprocessing.active_children()[0]
+        victim.kill()
+        victim.join()
+
+    monkeypatch.setattr(LoadProgress, "start", kill_one)
+    with pytest.raises(Outage, match=r"load process \d of 2 \(pid \d+\) died: exit code -9"):
+        send_load(plan_for(tmp_path, server, ["normal"] * 4, processes=2))
 
 
 def test_load_processes_die_with_their_parent(stalled_client):

@@ -168,6 +168,7 @@ def test_size_and_format_of_an_unknown_model_are_those_of_its_name(name, number_
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
         ({"quant_method": "compressed-tensors", "weights": {"num_bits": 8, "type": "float"}}, "fp8"),
         ({"quant_method": "compressed-tensors", "weights": {"num_bits": 8, "type": "int"}}, "int8"),
+        ({"quant_method": "compressed-tensors", "bits": 8, "kv_cache_scheme": {"type": "float"}}, "int8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),

@@ -195,7 +195,8 @@ def stored_format(config: Mapping[str, Any]) -> str | None:
     """Number format of the weights by `quantization_config`, as `known_models.BITS` names it; None without one."""
     if (bits := stored_bits(config)) == 16:
         return None
-    words = json.dumps(config.get("quantization_config") or config["text_config"]["quantization_config"]).lower()
+    found = config.get("quantization_config") or config["text_config"]["quantization_config"]
+    words = json.dumps({name: value for name, value in found.items() if not name.startswith("kv_")}).lower()
     wide = ("fp8" if "fp8" in words or "float" in words else "int8") if bits > 4.5 else "int4"
     return next((kind for kind in ("nvfp4", "mxfp4") if kind in words), wide)
 

@@ -14,6 +14,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -127,7 +128,8 @@ def _send_shared(
         origin = clock() + _HEAD_START_S
         progress.start(origin)
         for _, connection in children:
-            connection.send(origin)
+            with suppress(OSError):  # of a process that died meanwhile: the next look names it
+                connection.send(origin)
         results: list[ProcessResult] = []
         waiting = {connection: started for started, connection in children}
         while waiting:
