@@ -42,7 +42,7 @@ def options() -> argparse.ArgumentParser:
     loads = parser.add_mutually_exclusive_group()
     loads.add_argument("--concurrency", type=_count, nargs="+", default=[1, 4, 16], help="in flight (default: 1 4 16)")
     loads.add_argument("--rate", type=_positive, nargs="+", help="requests per second, with Poisson arrivals, instead")
-    parser.add_argument("--requests", type=_count, help="requests of each load in a visit; default: by the load")
+    parser.add_argument("--requests", type=_count, help="in a visit; default: 4 for each in flight, or 20 s of a rate")
     parser.add_argument("--visits", type=_count, default=3, help="how often each load is sent (default: 3)")
     parser.add_argument("--input-tokens", type=_count, default=256, help="length of the prompts (default: 256)")
     parser.add_argument("--output-tokens", type=_count, default=64, help="length of the answers (default: 64)")

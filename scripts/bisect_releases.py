@@ -31,13 +31,13 @@ NAMED, NOT_NAMED = 0, 4
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="exit code 0: a release is named; 4: none can be; others: an error"
+        description=__doc__, epilog="exit code 0: a release is named; 4: none can be named; others: an error"
     )
     parser.add_argument("study", help="name of the study whose baseline is measured on the workload that decides")
     parser.add_argument("--engine", required=True, help="the study's name for the engine of its baseline")
     parser.add_argument("--good", required=True, metavar="VERSION", help="release before the change")
     parser.add_argument("--bad", required=True, metavar="VERSION", help="release after it")
-    parser.add_argument("--releases", nargs="*", metavar="VERSION", help="releases between (default: the index's)")
+    parser.add_argument("--releases", nargs="*", metavar="VERSION", help="releases between (default: all of the index)")
     parser.add_argument("--recipe", help="entry of envs/recipes.yaml for missing locks; default: the engine's name")
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
     parser.add_argument(
@@ -70,7 +70,7 @@ def project_of(arguments: argparse.Namespace) -> Project:
         known = ", ".join(project.study.engines)
         raise ConfigError(f"{project.file}: --engine {arguments.engine}: the study has {known}")
     if arguments.pairs < FIRST_PAIRS:
-        raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or nothing can be told apart")
+        raise ConfigError(f"--pairs: give at least {FIRST_PAIRS}, or no difference can be shown")
     return project
 
 

@@ -26,12 +26,11 @@ from servelab.results.past_runs import STUDY_FOLDER, study_folder
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs=2, type=Path, help=f"{STUDY_FOLDER}; or an archive, which is unpacked")
-    parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
+    parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="names for them; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     judging = parser.add_argument_group(
-        "conditions",
-        "exit code 0: better or the same; 3: worse, a condition is met; 4: it cannot be told; others: an error",
+        "conditions", "exit code 0: better or the same; 3: worse, a condition is met; 4: cannot tell; others: an error"
     )
     judging.add_argument(
         "--fail-if",
@@ -44,7 +43,7 @@ def options() -> argparse.ArgumentParser:
         "--of",
         choices=("answers", "configurations"),
         default="answers",
-        help="what is tried: the two recommended configurations, or each that both studies measured (default: answers)",
+        help="compare the two recommended configurations, or each that both studies measured (default: answers)",
     )
     return parser
 

@@ -47,7 +47,7 @@ def check_environment(rule: RuleJob) -> None:
         print(f"{name} {each.check}: {each.verdict}: {each.saw}", flush=True)
     refuse_failed(engine, environment, str(project.lock(alias)), checks)
     count = sum(each.verdict == "ok" for each in checks)
-    print(f"{name}: {count} of {len(checks)} checks are ok, the others cannot be told here")
+    print(f"{name}: {count} of {len(checks)} checks are ok, the others cannot be made here")
     CheckedEnvironment(tool=engine.name, version=environment.version, checks=checks).write(rule.output.checked)
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, metavar="FILE")
-    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where to (default: results)")
     add_signature_options(parser)
     return parser
 

@@ -14,7 +14,7 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", type=Path, nargs="*", help=f"{STUDY_FOLDER}; default: all that are finished")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each study")
-    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     return parser
 
 

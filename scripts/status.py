@@ -23,7 +23,7 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="*", help="names of studies; default: all that have results")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each study")
-    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
     parser.add_argument(
         "--tail",

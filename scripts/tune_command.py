@@ -50,7 +50,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--model", help="without a command: a path, or a repository of the hub, as owner/name")
     parser.add_argument("--engine", help="without a command: engine to serve it (default: the first of --engines)")
     parser.add_argument("--users", type=int, metavar="N", help="requests in flight on the node")
-    parser.add_argument("--rate", type=float, metavar="R", help="requests a second (default: as many as are in flight)")
+    parser.add_argument("--rate", type=float, metavar="R", help="requests a second (default: --users at any time)")
     parser.add_argument("--prompt", type=int, metavar="TOKENS", dest="prompt_tokens", help="tokens of a prompt")
     parser.add_argument("--answer", type=int, metavar="TOKENS", dest="answer_tokens", help="tokens of an answer")
     parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")

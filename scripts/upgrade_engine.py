@@ -31,7 +31,7 @@ WORST_FIRST: Sequence[Word] = ("worse", "cannot tell", "same", "better")
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="exit code 0: better or the same; 3: worse; 4: it cannot be told; others: an error",
+        epilog="exit code 0: better or the same; 3: worse; 4: cannot tell; others: an error",
     )
     parser.add_argument("study", help="name of the study")
     parser.add_argument("--engine", required=True, help="the study's name for the engine")
@@ -40,7 +40,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--recipe", help="entry of envs/recipes.yaml for a missing lock; default: the engine's name")
     parser.add_argument("--pairs", type=int, default=10, help="most pairs of starts of a comparison (default: 10)")
     parser.add_argument("--bisect", action="store_true", help="if the baseline is slower, find the release that did it")
-    parser.add_argument("--yes", action="store_true", help="do not ask; without --to, tell each verdict once")
+    parser.add_argument("--yes", action="store_true", help="do not ask; without --to, print each verdict once")
     bisect_releases.add_place_options(parser)
     parser.add_argument("--watch", action="store_true", help="print a line for cron: each night, the newest release")
     return parser

@@ -101,7 +101,7 @@ class _Files:
     def add(self, name: str, origin: Path) -> None:
         """Adds a file, redacted."""
         if not origin.is_file():
-            raise ServelabError(f"{origin}: missing, but belongs into the archive")
+            raise ServelabError(f"{origin}: missing, but belongs in the archive")
         try:
             path = self._redactor.member(name, origin, self._scratch / f"redacted{origin.suffix}")
         except pa.ArrowException as error:

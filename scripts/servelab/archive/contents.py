@@ -1,4 +1,4 @@
-"""Lists what belongs into a study's archive, each file with its name there, and what is missing or changed.
+"""Lists what belongs in a study's archive, each file with its name there, and what is missing or changed.
 
 Raw records are those that the study's files name, and each must be what its name says.
 """

@@ -123,13 +123,14 @@ def _path(here: Path, root: Path, *, is_name: bool) -> Callable[[str], Path]:
 class Script:
     """Runs `scripts/<script>.py`, which has its options in `options()` and its work in `main(arguments)`."""
 
-    def __init__(self, script: str) -> None:
-        self._script = script
+    def __init__(self, script: str, text: str = "") -> None:
+        self._script, self._text = script, text
 
     @property
     def text(self) -> str:
-        """The docstring of the script, which is not imported for that."""
-        return ast.get_docstring(ast.parse((Path(__file__).parents[2] / f"{self._script}.py").read_bytes())) or ""
+        """Its own, or the docstring of the script, which is not imported for that."""
+        file = Path(__file__).parents[2] / f"{self._script}.py"
+        return self._text or ast.get_docstring(ast.parse(file.read_bytes())) or ""
 
     def parser(self, name: str) -> argparse.ArgumentParser:
         """Its options."""
@@ -201,7 +202,7 @@ class Workflow:
 COMMANDS: dict[str, Script | Workflow] = {
     "demo": Script("run_demo"),
     "tune": Script("tune_command"),
-    "init": Script("tune_command"),
+    "init": Script("tune_command", _TEXTS["init"]),
     "check": Script("check_studies"),
     "plan": Workflow(["--dry-run", *_QUIET], _TEXTS["plan"]),
     "run": Workflow([], _TEXTS["run"]),

@@ -40,7 +40,7 @@ class EnvironmentCheck(JsonPart):
     """One check of an environment."""
 
     check: str = Field(description="What was checked: docs/engines.md lists the checks.")
-    verdict: Verdict = Field(description="`ok`; or `unknown` if it cannot be told on this machine.")
+    verdict: Verdict = Field(description="`ok`; or `unknown` if this machine cannot check it.")
     saw: str = Field(description="What was seen.")
 
 

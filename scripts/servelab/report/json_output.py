@@ -168,7 +168,7 @@ _EXITS = {
     str(ServelabError.exit_code): "an error that you can mend, a failed check or job among them",
     str(ConfigError.exit_code): "a study, another file or an option is wrong",
     str(EXIT_CODES["worse"]): "`compare --fail-if`, `upgrade`: worse",
-    str(EXIT_CODES["cannot tell"]): "`compare --fail-if`, `upgrade`: it cannot be told; `bisect`: none found",
+    str(EXIT_CODES["cannot tell"]): "`compare --fail-if`, `upgrade`: cannot tell; `bisect`: none found",
     str(Outage.exit_code): "the machine failed: run it again",
 }
 

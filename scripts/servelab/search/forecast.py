@@ -96,7 +96,7 @@ class Forecast(Strict):
             hours = "?" if seconds is None else _hours(seconds)
             rows.append(f"{title:<{width}}  {count:>6}  {hours:>6}{'' if group[0].is_known else '  *'}")
         if not left[-1].is_known:
-            rows.append("* as far as it can be told now: what earlier stages find decides")
+            rows.append("* as far as is known now: it depends on what earlier stages find")
         certain = "certain by now: nothing, since a stage that is measured is decided again"
         if self.known:
             certain = f"certain by now: {runs_text(self.known)}"

@@ -1,4 +1,4 @@
-"""A prior of the search: predicted speeds of combinations, scaled to what is measured. It orders, and never decides."""
+"""A prior of the search: predicted speeds of combinations, scaled to what is measured. It chooses no winner."""
 
 from __future__ import annotations
 

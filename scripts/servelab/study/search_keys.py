@@ -123,8 +123,8 @@ class SearchKeys(Strict):
     )
     prior: Literal["kernel-timings"] | None = Field(
         None,
-        description="For `adaptive`: `kernel-timings` orders what is measured by predicted speeds and decides nothing. "
-        "It takes an environment of its own (docs/search.md).",
+        description="For `adaptive`: `kernel-timings` orders what is measured by predicted speeds, and may leave "
+        "out what is predicted far slower. It takes an environment of its own (docs/search.md).",
     )
     batch: int | None = Field(
         None,

@@ -88,7 +88,7 @@ class Site(Strict):
         [],
         description="Variables of the shell that every server and load client gets, in containers too, such as a "
         "module's `LD_LIBRARY_PATH`. They must be set wherever runs are measured. Each run's manifest has the values. "
-        "What changes the speed belongs into a study's `environment_variables`, which are part of a run's identity.",
+        "What changes the speed belongs in a study's `environment_variables`, which are part of a run's identity.",
     )
 
     @property

@@ -72,7 +72,7 @@ def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
         return "the command sets it"
     need, tokens = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2), now.kv_tokens()
     if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
-        return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as it can be told"
+        return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as is known"
     reason = f"{need:,} tokens are in flight; the KV cache holds twice as many"
     is_sure = (now.kv_tokens(now.least_weights_gib) or _MANY) < need  # also with the smallest weights
     return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=is_sure)]
