@@ -8,11 +8,7 @@ from pathlib import Path
 from snakemake.exceptions import IncompleteCheckpointException, WorkflowError
 from snakemake.logging import logger
 
-if not workflow.current_basedir.is_local:
-    raise WorkflowError(
-        "Servelab runs from a checkout: clone it, and name <checkout>/Snakefile as the module's snakefile"
-    )
-# The folder of this workflow's scripts: where another workflow uses this one as a module, not below the current folder.
+# The folder of this workflow's scripts: in a folder of studies, not below the current folder.
 SCRIPTS = Path(
     os.path.relpath(workflow.current_basedir.join("../scripts").get_path_or_uri(False))
 )
@@ -36,7 +32,7 @@ from servelab.workflow.made_from import (
 )
 from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
 from servelab.workflow.needs import Sources, spec_json
-from servelab.workflow.placement import Placements, measuring_rule
+from servelab.workflow.placement import MEASURING_RULE, Placements
 from servelab.workflow.studies import (
     read_configuration,
     read_studies,
@@ -88,9 +84,8 @@ RUNS = StageRuns(
     IncompleteCheckpointException,
     is_main_process=workflow.is_main_process,
 )
-MEASURING = measuring_rule(workflow)
 console.measuring[:] = [
-    console.MeasuringRule(MEASURING, JOBS.title, lambda: workflow.local_exec)
+    console.MeasuringRule(MEASURING_RULE, JOBS.title, lambda: workflow.local_exec)
 ]
 NAMES = json.dumps(STUDIES.found_as(), sort_keys=True)
 if workflow.is_main_process:

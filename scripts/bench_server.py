@@ -64,17 +64,12 @@ def options() -> argparse.ArgumentParser:
         "--tokenizer", type=Path, metavar="FILE", help="the model's tokenizer.json, for a server that counts no tokens"
     )
     parser.add_argument("--key-over-http", action="store_true", help="send the key in clear text to another machine")
-    parser.add_argument("--compare", type=Path, metavar="EARLIER", help="an earlier bench.json, or its folder")
     parser.add_argument("--output", type=Path, help="folder; default: results/bench/<time>")
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
     address = address_of(arguments)
-    earlier = arguments.compare and (
-        arguments.compare / "bench.json" if arguments.compare.is_dir() else arguments.compare
-    )
-    before = Bench.read(earlier) if earlier else None
     started = datetime.now(UTC)
     output = arguments.output or Path("results/bench") / f"{started:%Y-%m-%dT%H%M%SZ}"
     if (output / "bench.json").exists():
@@ -128,9 +123,9 @@ def main(arguments: argparse.Namespace) -> None:
         for point, table in zip(points, tables, strict=True)
     ]
     pq.write_table(pa.concat_tables(named), output / "requests.parquet")
-    write_page(bench_page(bench, before), output / "bench.html", output / "bench.md")
+    write_page(bench_page(bench), output / "bench.html", output / "bench.md")
     bench.write(output / "bench.json")
-    print("\n".join(plain_words(bench, before)))
+    print("\n".join(plain_words(bench)))
     print(f"Report: {output / 'bench.html'}")
 
 

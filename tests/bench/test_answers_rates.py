@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 from harness import publish
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison
-from servelab.answers.instruments import tasks
-from servelab.answers.judge import judge
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Comparison
+from servelab.answers.judge import judge, tasks
 from servelab.answers.question import Answer
 
 pytestmark = pytest.mark.bench
@@ -56,7 +55,7 @@ def _verdict(questions: int, lost: int, gained: int) -> str | None:
     keys, most = list(right), round(RIGHT * questions)
     baseline = {key: (right if number < most else wrong)[key] for number, key in enumerate(keys)}
     candidate = baseline | {key: wrong[key] for key in keys[:lost]} | {key: right[key] for key in keys[::-1][:gained]}
-    found = tasks(Comparison(keys, baseline, candidate, Allowed()))
+    found = tasks(Comparison(keys, baseline, candidate, ALLOWED_POINTS))
     assert found is not None
     return found.verdict
 
@@ -120,7 +119,7 @@ def test_two_starts_of_each_side_share_the_error():
             return _answers(np.where(draw.random(200) < 0.02, draw.random(200) < 0.5, grades))
 
         baseline = {"b-0": start(base), "b-1": start(base)}
-        wrong[judge(baseline, {"c-0": start(worse), "c-1": start(worse)}, Allowed()).verdict] += 1
+        wrong[judge(baseline, {"c-0": start(worse), "c-1": start(worse)}, ALLOWED_POINTS).verdict] += 1
     publish("answers-rates-starts", "Two starts of each side, loss as allowed", {"Verdicts": pd.DataFrame([wrong])})
     assert wrong[CHANGES] <= _most(STUDIES)
     assert wrong[SAME] <= _most(STUDIES)

@@ -108,7 +108,7 @@ WAYS: dict[str, Callable[[Running], object]] = {
 
 
 RARE = ("SIGINT of measure", "SIGKILL of its shell")
-"""Left to `make nightly`: tests/unit/test_interrupts.py and test_orphan.py have them without a server."""
+"""Left to `make nightly`: tests/unit/test_interrupts.py has them without a server."""
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if way in RARE else []) for way in WAYS])

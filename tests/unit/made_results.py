@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import made_run
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from made_run import ROUNDS, records, telemetry
+from made_study import ROOT, demo_study
 
 from servelab.core.identity import run_id
 from servelab.core.run_spec import RunSpec
@@ -17,6 +21,7 @@ from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
 from servelab.search.candidates_table import describe
 from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.project import load_project
 from servelab.search.recommended import Improvement, Recommended
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import Incumbent, baseline
@@ -24,6 +29,7 @@ from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import AFTER_SEARCH
 
+CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 TIMES = ("scheduled_s", "started_s", "sent_s", "first_token_s", "last_token_s", "end_s")
 
 
@@ -89,6 +95,17 @@ def write_study(
         _write_stage(folder / "stages" / plan.stage, project, plan, results / "runs")
     recommended(project, plan).write(folder / "recommended.json")
     return folder
+
+
+def small_project(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Project:
+    """The demo study on one workload, with one stage of one candidate, and a change to its text."""
+    stages = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
+    content = copy.deepcopy(demo_study() | {"stages": stages, "workloads": ["cpu-sharegpt"]})
+    if change:
+        change(content)
+    file = folder / f"{content['study']}.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return load_project(file, ROOT)
 
 
 def _write_stage(folder: Path, project: Project, plan: Plan, runs: Path) -> None:

@@ -1,17 +1,13 @@
-"""`servelab bench`: a stub server measured by its address, what is found of it, and two benches compared."""
-
-import json
+"""`servelab bench`: a stub server measured by its address, and what is found of it."""
 
 import bench_server
 import pyarrow.parquet as pq
 import pytest
 from servelab_command import run_servelab
-from servers.stub_server import GAP_S, MODEL, TEMPLATE_TOKENS, StubServer
+from servers.stub_server import MODEL, TEMPLATE_TOKENS, StubServer
 
-from servelab.bench.bench_result import Bench, BenchLoad, PointResult
-from servelab.bench.page import bench_page, changes, differences, plain_words
+from servelab.bench.bench_result import Bench
 from servelab.core.errors import ServelabError
-from servelab.engines.endpoint import Asked
 from servelab.measure.load.sender import send_load
 
 SMALL = ("--requests", "4", "--input-tokens", "40", "--output-tokens", "8", "--warmup", "1")
@@ -80,19 +76,6 @@ def test_no_prompt_is_sent_twice(benched):
     assert {len(prompt.split()) + TEMPLATE_TOKENS for prompt in prompts[2:]} == {40}
 
 
-def test_a_second_bench_is_compared_with_the_first(benched, in_process, tmp_path):
-    with StubServer(longest=4096, gap_s=10 * GAP_S).running() as url:
-        words = ("--concurrency", "1", "--visits", "2", *SMALL, "--warmup", "0", "--compare", str(benched[0]))
-        done = bench(url, tmp_path / "second", *words)
-    assert done.returncode == 0, done.stderr
-    changed = done.stdout.splitlines()[4]
-    assert changed.startswith(f"Since {read(benched[0]).started_at}: worse: ")
-    found = {(each.point, each.metric): each for each in changes(read(benched[0]), read(tmp_path / "second"))}
-    assert found["1 at once", "tpot_ms"].change.value > 0
-    assert found["1 at once", "tpot_ms"].verdict != "better"
-    assert "Compared with the earlier bench" in (tmp_path / "second/bench.md").read_text()
-
-
 def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
     stub = StubServer(key=KEY)
     with stub.running() as url:
@@ -143,53 +126,9 @@ def refused(url, output, *words):
         (("--concurrency", "2", "2"), 2, "given twice"),
         (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "the environment variable NO_SUCH_VARIABLE_HERE"),
         (("--api-key-env", "Zq7Lw2Xv9Kd4"), 2, "the environment variable (its name, never the key) is to hold"),
-        (("--compare", "no/such"), 1, "no/such"),
     ],
 )
 def test_a_mistake_is_one_line(words, code, said, tmp_path):
     with StubServer(longest=4096).running() as url:
         found, text = refused(url, tmp_path / "out", *words)
     assert found == code and said in text and "\n" not in text
-
-
-def made(values, **load):
-    """A bench of one load with these output rates."""
-    point = PointResult(
-        name="4 at once",
-        max_concurrency=4,
-        request_rate=None,
-        requests=8,
-        failed=0,
-        cached_percent=None,
-        validity="ok",
-        findings=[],
-        visits={"output_tokens_per_s": values},
-        p99={},
-    )
-    sent = {
-        "endpoint": "chat",
-        "input_tokens": 40,
-        "output_tokens": 8,
-        "is_length_forced": True,
-        "mean_input_tokens": 40.0,
-        "mean_output_tokens": 8.0,
-        "visits": len(values),
-        "seed": 1,
-    }
-    return Bench(
-        asked=Asked(url="http://h:1", model=MODEL),
-        load=BenchLoad(**sent | load),
-        points=[point],
-        client="servelab 3",
-        servelab="0",
-        host="h",
-        started_at="then",
-        finished_at="now",
-    )
-
-
-def test_other_loads_are_not_compared():
-    before, now = made([1.0, 1.1]), made([2.0, 2.1], output_tokens=16, mean_output_tokens=16.0)
-    assert differences(before, now) == ["output_tokens 8 → 16", "mean_output_tokens 8.0 → 16.0"]
-    assert plain_words(now, before)[-1].startswith("Not comparable with then: ")
-    assert "Not comparable" in json.dumps([section.text for section in bench_page(now, before).sections])

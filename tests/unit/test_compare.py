@@ -4,14 +4,11 @@ import json
 import math
 import shutil
 import zipfile
-from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 import pytest
-import yaml
-from made_results import write_study
-from made_study import demo_study
+from made_results import CRASHED, small_project, write_study
 from servelab_command import run_servelab
 
 from servelab.archive.build import build_archive
@@ -19,40 +16,22 @@ from servelab.archive.contents import Contents, WorkflowSource
 from servelab.archive.redaction import Redactor
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import write_table
-from servelab.recorded.log_tables import parse_recorded
 from servelab.report.compare.comparison_table import compare_studies
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
 from servelab.report.page import render_html, render_markdown
-from servelab.search.candidates_table import describe
-from servelab.search.project import load_project
 from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Incumbent, apply, baseline
-from servelab.study.recorded.plan import plan_recorded
-from servelab.study.recorded.study import load_recorded
 from servelab.study.study import Overrides
 
-ROOT = Path(__file__).parents[2]
 OLDER = "2026.9.11063"
-STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
-CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 
 
 @pytest.fixture(scope="module")
 def project_of(tmp_path_factory):
-    """The demo study with changes to its text, as a project."""
-
-    def make(change=None):
-        content = json.loads(json.dumps(demo_study() | {"stages": STAGES, "workloads": ["cpu-sharegpt"]}))
-        if change:
-            change(content)
-        file = tmp_path_factory.mktemp("study") / f"{content['study']}.yaml"
-        file.write_text(yaml.safe_dump(content, sort_keys=False))
-        return load_project(file, ROOT)
-
-    return make
+    """The small study with changes to its text."""
+    return lambda change=None: small_project(tmp_path_factory.mktemp("study"), change)
 
 
 def older(content):
@@ -97,7 +76,7 @@ def test_two_versions_are_compared_by_the_starts_of_their_runs(base, make_side):
     for row in found:
         assert row["verdict"] == "better"
         assert f"engine version {OLDER} → " in row["differs"] and "date 2026-11-03 → 2026-11-01" in row["differs"]
-        assert (row["engine_version_a"], row["not_known"]) == (OLDER, None)
+        assert row["engine_version_a"] == OLDER
     first = found[0]
     starts = []
     for side in (old, new):
@@ -229,80 +208,6 @@ def test_an_unproved_proposal_is_not_what_a_study_recommends(project_of, tmp_pat
     assert [run.label for run in side.answer] == ["baseline"]
     found = rows(compare_studies(side, side), "answer")
     assert [row["run_id_a"] for row in found] == [side.answer[0].run_id]
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """A recorded study in results of its own: the example's, with two logs and a crash."""
-    source = ROOT / "config/recorded/example"
-    study = load_recorded(source)
-    folder = tmp_path_factory.mktemp("recorded") / "results/recorded/example"
-    for stage in study.stage_names:
-        plan = plan_recorded(study, source, stage, study.baseline)
-        (folder / "stages" / stage).mkdir(parents=True)
-        (folder / "stages" / stage / "plan.json").write_text(plan.model_dump_json())
-        for name, table in parse_recorded(study, plan, source).items():
-            write_table(table, folder / "stages" / stage / f"{name}.parquet")
-    titles = {name: workload.title for name, workload in study.workloads.items()}
-    describe(study, titles).write(folder / "study.json")
-    run_id = plan.candidates[0].runs[0].run_id
-    answer = Recommended(
-        study=study.study,
-        command=plan.candidates[0].command,
-        launch_command=None,
-        engine="vllm",
-        engine_version="0.11.0",
-        model=study.model.id,
-        environment_variables={},
-        configuration=plan.candidates[0].configuration,
-        changed=False,
-        objective=study.objective.metric,
-        per=study.objective.per,
-        improvements=[],
-        run_id=run_id,
-        baseline_run_id=run_id,
-    )
-    answer.write(folder / "recommended.json")
-    return folder
-
-
-def test_a_recorded_study_is_compared_with_a_live_one_where_all_that_is_known_of_both_is_equal(
-    recorded, project_of, tmp_path
-):
-    """A live study of the same model, command, accelerators and workload, at another version of the engine."""
-    live = tmp_path / "results/studies/example"
-    shutil.copytree(recorded, live)
-    spec = {
-        "engine": {"name": "vllm", "version": "0.32.0", "runtime": "venv", "environment_sha256": "0" * 64},
-        "model": {"id": "Qwen/Qwen3-235B-A22B-Instruct-2507", "source": {"kind": "hub"}, "format": "safetensors"},
-        "options": {"tensor_parallel_size": 8},
-        "hardware": {"accelerator": "NVIDIA H100", "device": "nvidia", "count": 8},
-        "workload": {"kind": "sharegpt", "parameters": {"num_requests": 1000}, "tokenizer": {}},
-        "objective": "total_tokens_per_s",
-        "client": {"name": "servelab", "version": "1"},
-        "protocol": {"rounds": 1, "request_rate": "inf", "max_concurrency": None},
-    }
-    for file in live.glob("stages/*/plan.json"):
-        plan = json.loads(file.read_text())
-        plan["candidates"] = plan["candidates"][:1]
-        for candidate in plan["candidates"]:
-            candidate.pop("reference")
-            for run in candidate["runs"]:
-                run["spec"] = spec
-        file.write_text(json.dumps(plan))
-    comparison = compare_studies(read_side(recorded, "recorded"), read_side(live, "live"))
-    compared = [row for row in rows(comparison) if row["candidate_a"] and row["candidate_b"]]
-    (row,) = compared
-    assert row["differs"] == "engine version 0.11.0 → 0.32.0"
-    assert "load client" in row["not_known"]
-    assert row["verdict"] in ("no difference", "same run")
-    spec["workload"]["parameters"]["num_requests"] = 999
-    for file in live.glob("stages/*/plan.json"):
-        plan = json.loads(file.read_text())
-        plan["candidates"][0]["runs"][0]["spec"] = spec
-        file.write_text(json.dumps(plan))
-    comparison = compare_studies(read_side(recorded, "recorded"), read_side(live, "live"))
-    assert any("requests 1000 → 999" in row["why"] for row in rows(comparison))
 
 
 def test_pages_say_what_the_table_says_and_link_to_the_runs(base, make_side):

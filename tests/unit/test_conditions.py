@@ -1,7 +1,6 @@
 """Conditions on a comparison: each answer where it belongs, how often it is wrong, and the exit code."""
 
 import copy
-import json
 import math
 import random
 import re
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_results import write_study
-from made_study import demo_study
+from made_results import CRASHED, small_project, write_study
 from servelab_command import run_servelab
 
 from servelab.core.errors import ConfigError
@@ -22,11 +20,8 @@ from servelab.report.compare.conditions import (
     verdict_of,
 )
 from servelab.report.compare.sides import read_side
-from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
-STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
-CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 SLOWER = read_condition("total_tokens_per_s < -3%")
 LATER = read_condition("ttft_ms > +5%")
 
@@ -34,10 +29,7 @@ LATER = read_condition("ttft_ms > +5%")
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory):
     """Folder of a finished study whose server is that many times as fast."""
-    content = json.loads(json.dumps(demo_study() | {"stages": STAGES, "workloads": ["cpu-sharegpt"]}))
-    file = tmp_path_factory.mktemp("study") / f"{content['study']}.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    project = load_project(file, ROOT)
+    project = small_project(tmp_path_factory.mktemp("study"))
     made = {}
 
     def make(pace=1.0, **run):

@@ -93,14 +93,6 @@ def test_a_draft_is_part_of_the_runs_that_name_it(tmp_path, before):
     assert (again := run_ids(tmp_path, study))[:-1] == same and again[-1] != drafted
 
 
-def test_a_new_candidate_adds_one(tmp_path, before):
-    study = copy.deepcopy(STUDY)
-    study["stages"][0]["candidates"].append({"options": {"max_num_seqs": 64}})
-    after = run_ids(tmp_path, study)
-    assert len(set(after) - set(before)) == 1
-    assert set(before) <= set(after)
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
+from patience import until
 
 PROGRAM = """
 import sys, time
@@ -62,3 +65,35 @@ def test_lost_parent():
         parent.kill()
         assert parent.stdout.read() == b"cleaned\n"  # ends when the child, which holds the pipe too, has ended
         assert parent.stderr.read() == b"error: the process that started this run is gone\n"
+
+
+STUCK = """\
+import threading, sys
+from servelab.workflow import coordination
+coordination._EVERY_S = 0.1
+coordination.end_with_parent()
+print("ready", flush=True)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
+
+
+def test_a_stuck_process_ends_with_its_parent_and_not_before():
+    """The process of a job's workflow, also where its main thread never would."""
+    script = f'"{sys.executable}" -c "$1" & echo $!; wait'
+    parent = subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", STUCK],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[2] / "scripts")},
+    )
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert parent.stdout.readline() == "ready\n"
+    try:
+        child.wait(1)
+    except psutil.TimeoutExpired:
+        assert child.is_running()
+    parent.kill()
+    parent.wait()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the end of the child", 20)

@@ -85,19 +85,6 @@ def test_a_limit_reruns_what_is_measured_for_goodput_and_nothing_else(study_cont
     assert not set(of_500) & set(runs("goodput_per_s", 300.0)[0])
 
 
-def test_accelerators_that_the_engine_would_leave_idle_are_refused(study_content, make_project):
-    study_content["hardware"]["per_node"] = 8
-    study_content["engines"]["vllm"] = {"version": "0.32.0"}
-    study_content["stages"][0]["candidates"] = [
-        {"engine": "vllm", "accelerators": 4},
-        {"engine": "vllm", "accelerators": 4, "options": {"tensor_parallel_size": 4}},
-    ]
-    project = make_project(study_content)
-    _, idle, used = plan_stage(project, "sequences", baseline(project.study)).candidates
-    assert idle.runs == [] and "tensor_parallel_size" in idle.refused
-    assert used.refused is None and used.runs[0].spec.hardware.count == 4
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_changes_lead_from_one_configuration_to_the_other(seed):
     """A flag without a value is a change too, and one that is gone is not the same flag given."""

@@ -64,7 +64,7 @@ def test_gain_on_every_workload_and_the_failure_on_one(answer):
     assert gain.verdict == "better" and failure.verdict == "failed"
     assert failure.change_percent is None
     assert failure.failed == "winner: out_of_memory: the telling line"
-    assert failure.guard == "loses"
+    assert recommended.losses == [failure]
     said = render_recommendation(recommended, "results/report.html")
     assert "+50.0 %" in said and "winner: out_of_memory: the telling line" in said and "results/report.html" in said
 
@@ -201,6 +201,6 @@ def test_a_loss_is_said(answer):
             "cpu-short": {"baseline": STEADY, "winner": [80, 81, 79]},
         }
     )
-    assert [row.guard for row in recommended.improvements] == ["holds", "loses"]
+    assert [row.verdict for row in recommended.improvements] == ["better", "worse"]
     said = render_recommendation(recommended, "report.html")
-    assert "but it loses too much on 1 workload" in said and "; too much is lost: -20.0 % (95 % interval" in said
+    assert "but it is worse or failed on 1 workload" in said and "; worse: " in said and "-20.0 %" in said

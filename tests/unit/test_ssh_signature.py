@@ -1,12 +1,15 @@
 """Signatures by a real `ssh-keygen`: who signed, and everything that must not pass for a signature."""
 
 import os
+import re
 import subprocess
 
 import pytest
 from pydantic import ValidationError
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
+from servelab.archive.layout import check_signature, sign_archive
+from servelab.archive.restore import restore_archive
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.ssh_signature import BadSignatureError, SigningKey, check_key, sign_file, verify_file
 
@@ -37,32 +40,11 @@ def test_a_signature_says_who_signed(kind, tmp_path, message):
     assert signer.identity == IDENTITY and "key SHA256:" in signer.key
 
 
-def refused(message, signature, allowed):
-    with pytest.raises(BadSignatureError) as error:
-        verify_file(message, signature, allowed)
-    return str(error.value)
-
-
-def test_what_was_changed_after_signing(key, message, allowed):
-    signature = sign_file(signing_key(key), message)
-    with message.open("r+b") as file:
-        file.write(b"F")
-    assert refused(message, signature, allowed) == "what it signs was changed"
-
-
-def test_a_key_that_nobody_is_trusted_for(tmp_path, key, message):
-    signature = sign_file(signing_key(key), message)
-    others = allow(tmp_path / "others", make_key(tmp_path / "another"))
-    said = refused(message, signature, others)
-    assert said.startswith(f"{others} does not say whose ED25519 key SHA256:")
-
-
 def test_a_signature_for_another_purpose(key, message, allowed):
     command = ["ssh-keygen", "-Y", "sign", "-n", "git", "-f", key, message]
     subprocess.run(command, check=True, capture_output=True)
-    assert refused(message, message.with_name("message.sig"), allowed) == (
-        "it was made for another purpose than `servelab`"
-    )
+    with pytest.raises(BadSignatureError, match="it was made for another purpose than `servelab`"):
+        verify_file(message, message.with_name("message.sig"), allowed)
 
 
 def cannot(key):
@@ -116,3 +98,56 @@ def test_without_ssh_keygen(key, monkeypatch, tmp_path, message):
 def test_a_key_in_place_of_its_file_is_refused_and_not_repeated(key):
     with pytest.raises(ValidationError, match="name the file of the key"):
         SigningKey(key=key.read_text(), identity=IDENTITY)
+
+
+# of archives
+
+
+@pytest.fixture
+def archive(message):
+    return message.rename(message.with_name("x.zip"))
+
+
+def test_a_signed_archive(archive, key, tmp_path):
+    assert sign_archive(archive, signing_key(key)) == f"signed as {IDENTITY} in {archive}.sig"
+    found = check_signature(archive, allow(tmp_path / "allowed", key))
+    assert found.faults == () and found.text == f"signed by {found.signer}" and found.signer.identity == IDENTITY
+
+
+def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tmp_path):
+    for allowed in (None, allow(tmp_path / "allowed", key)):
+        found = check_signature(archive, allowed)
+        assert (found.text, found.signer, found.faults) == ("unsigned, so by whom is not known", None, ())
+        with pytest.raises(ServelabError, match=r"x\.zip: not signed: .*--accept-unsigned.*; nothing was restored"):
+            restore_archive(archive, tmp_path / "results", tmp_path, allowed)
+
+
+def other_key(archive, key, tmp_path):
+    sign_archive(archive, signing_key(make_key(tmp_path / "thief")))
+    return allow(tmp_path / "allowed", key)
+
+
+def altered(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    archive.write_bytes(archive.read_bytes()[:-1] + b"!")
+    return allow(tmp_path / "allowed", key)
+
+
+def expired(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    return allow(tmp_path / "allowed", key, options='valid-before="20200101"')
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (other_key, r".*/allowed does not say whose ED25519 key SHA256:.*"),
+        (altered, "what it signs was changed"),
+        (expired, ".*"),
+    ],
+)
+def test_what_is_no_signature_of_somebody_you_trust(forge, said, archive, key, tmp_path):
+    found = check_signature(archive, forge(archive, key, tmp_path))
+    assert found.signer is None and found.text == "not signed by anyone you trust"
+    (fault,) = found.faults
+    assert re.fullmatch(re.escape(f"{archive}.sig: does not count: ") + said, fault)

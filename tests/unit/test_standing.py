@@ -9,12 +9,9 @@ from servelab.results.checks import CHECKS, check_run, disturbance, verdict
 from servelab.results.parse import parse_plan
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_stage
-from servelab.search.recommend import judge_loss
-from servelab.search.recommended import Improvement
 from servelab.search.verdict import comparison_row, noise_of_sides
 from servelab.search.verdict import judge as verdict_of_sides
 from servelab.study.configuration import baseline
-from servelab.study.study import CONFIRM
 
 BUSY = "busy machine: others used 43.0 % of the CPUs"
 STEADY = [100, 101, 99]
@@ -63,44 +60,6 @@ def test_the_table_says_what_disturbed_a_run(project, tmp_path):
     table = parse_plan(project.study, plan, tmp_path)["table"].to_pandas()
     assert table["disturbed"][1].startswith("disturbed round: round 1")
     assert table["disturbed"].drop(1).isna().all()
-
-
-# other workloads
-
-
-def on_short(baseline_values, winner_values, **faults):
-    rows = {"baseline": baseline_values, "winner": winner_values}
-    return stage_rows(rows, CONFIRM, workload="cpu-short", **faults)
-
-
-def loss(study, change, **faults):
-    gain = Improvement(
-        workload="cpu-short",
-        title="",
-        metric="total_tokens_per_s",
-        basis="deployment",
-        baseline_value=None,
-        value=None,
-        change_percent=change,
-        change_ci95_low_percent=change - 1,
-        change_ci95_high_percent=change + 1,
-        n=3,
-    )
-    return judge_loss(study, on_short(STEADY, FASTER, **faults)[0], gain)
-
-
-@pytest.mark.parametrize("name", ["winner", "baseline"])
-def test_a_loss_is_unclear_where_a_run_was_disturbed(study, name):
-    assert loss(study, 50)[0] == "holds" and loss(study, -50)[0] == "loses"
-    for change in (50, -50):
-        assert loss(study, change, disturbed={name: BUSY}) == ("unclear", f"the {name} was disturbed: {BUSY}")
-
-
-def test_a_winner_of_failed_requests_is_unclear_and_a_baseline_of_them_is_compared(study):
-    said = "the winner: 90.00 % of the requests succeeded, 99 % are required"
-    assert loss(study, 50, success_rate={"winner": 0.9}) == ("unclear", said)
-    assert loss(study, 50, success_rate={"baseline": 0.9})[0] == "holds"
-    assert loss(study, -50, success_rate={"baseline": 0.9, "winner": 0.9})[0] == "loses"
 
 
 # versions and studies

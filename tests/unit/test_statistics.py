@@ -14,6 +14,7 @@ from servelab.metrics.statistics import (
     ratio_interval,
     t_quantile,
 )
+from servelab.search.decide import PRIOR, StartNoise, pooled_noise
 
 
 # t(0.975, n − 1), from printed tables.
@@ -61,3 +62,29 @@ def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
         _, low, high = ratio_interval(baseline, values)
         held += low <= 3 <= high
     assert 0.94 <= held / 4000 <= 0.98
+
+
+# noise between starts
+
+
+def test_without_repeated_starts_the_prior_is_the_noise():
+    assert pooled_noise([]) == pooled_noise([[100.0], [37.0]]) == PRIOR == StartNoise(2.5, 3.0)
+
+
+def test_noise_is_pooled_within_configurations_and_added_to_the_prior():
+    # Squares about each configuration's own mean: 2 · 0.05² and 2 · 0.03²; degrees of freedom 1 and 2.
+    starts = [
+        [100.0, 100 * math.exp(0.1)],
+        [50.0],
+        [7.0, 7 * math.exp(0.03), 7 * math.exp(-0.03)],
+    ]
+    noise = pooled_noise(starts)
+    assert noise.freedom == 6
+    assert noise.sd_percent == pytest.approx(100 * math.sqrt((3 * 0.025**2 + 0.0068) / 6))
+    assert noise.sd_percent == pytest.approx(3.8024, abs=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_a_start_without_a_value_above_0_is_refused(wrong):
+    with pytest.raises(ValueError, match="above 0"):
+        pooled_noise([[1.0, wrong]])

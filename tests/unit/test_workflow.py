@@ -72,12 +72,8 @@ def plans(patience_s=0.0):
     return Plans(Path("results"), lambda: patience_s)
 
 
-class UnplannedError(Exception):
-    pass
-
-
 def stage_runs(studies, index, wait=lambda study, stage: None, is_main_process=True):
-    return StageRuns(studies, index, sealed(), wait, UnplannedError, is_main_process=is_main_process)
+    return StageRuns(studies, index, sealed(), wait, LookupError, is_main_process=is_main_process)
 
 
 def sealed(report=lambda line: None):
@@ -102,11 +98,6 @@ def last_missing(runs, study, stage):
     return [Path(manifest).parent.name for manifest in runs.missing(study, stage)]
 
 
-def option(needed, last):
-    text = needed.json(last)
-    return json.loads(text)["visits"]
-
-
 def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
     runs = stage_runs(studies, plans())
     study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
@@ -126,7 +117,7 @@ def test_a_pair_is_one_job_named_by_its_last_run_and_leaves_out_what_is_complete
     assert [len(job) for job in jobs] == [2, 2] and len(jobs[0][0]) == len(proof.candidates[0].runs) // 2 > 1
     assert {run.run_id for run in proof.candidates[1].runs} >= set(jobs[1][0])  # the second begins with the winner
     assert last_missing(runs, proof.study, CONFIRM) == [job[-1][-1] for job in jobs]
-    found = option(needed, jobs[1][-1][-1])
+    found = json.loads(needed.json(jobs[1][-1][-1]))["visits"]
     assert [[each["spec"]["start"][-2:] for each in visit] for visit in found] == [
         ["-1"] * len(visit) for visit in jobs[1]
     ]
@@ -184,10 +175,10 @@ def test_of_jobs_of_several_plans_that_end_with_the_same_run_the_longest_counts(
 
 def test_a_plan_that_is_due_is_waited_for(planned, studies):
     def due(study, stage):
-        raise UnplannedError
+        raise LookupError
 
     runs = stage_runs(studies, plans(), due)
-    with pytest.raises(UnplannedError):
+    with pytest.raises(LookupError):
         runs.missing(name_of(SEARCH), planned.stage)
     assert runs.missing(name_of(SEARCH), studies.stages(SEARCH)[1]) == []  # not planned yet
     assert runs.all_to_wait_for() == []
@@ -276,23 +267,18 @@ def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):
     assert set(files) == {f"results/datasets/mine-{digit * 12}/dataset.json" for digit in "ab"}
 
 
-class Rule(SimpleNamespace):
-    pass
-
-
 def workflow_config(**keys):
     return WorkflowConfig(studies=[], **keys)
 
 
 def snakemake_workflow(*rules, local=True):
     found = SimpleNamespace(rules=rules, local_exec=local, is_main_process=True, cores=4, local=[])
-    found.modifier = SimpleNamespace(rules=rules, modify_rulename=lambda name: name)
     found.localrules = lambda *names: found.local.extend(names)
     return found
 
 
 def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies):
-    workflow = snakemake_workflow(*(Rule(name=name, resources={}) for name in ("measure", "parse_stage")))
+    workflow = snakemake_workflow(*(SimpleNamespace(name=name, resources={}) for name in ("measure", "parse_stage")))
     placed = Placements(workflow, workflow_config(), studies, measuring(), Path("results/runs"))
     placed.place("envs/workflow.yaml")
     assert workflow.local == ["parse_stage"]

@@ -30,7 +30,6 @@ BY_OTHERS = {
     "servelab compare old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5%": "test_conditions.py",
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
-    "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
     "servelab bench https://host/team/v1 --api-key-env TEAM_KEY": "test_reach.py, on loopback",
     "servelab bench https://host/openai/deployments/m?api-version=2026-01-01"
     " --model m --header-env api-key AZURE_KEY": "test_reach.py, on loopback",

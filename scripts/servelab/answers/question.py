@@ -55,7 +55,6 @@ Grader = Callable[[str, str], bool]
 GRADERS: Registry[Grader] = Registry("grader")
 
 _NUMBER = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
-_MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _IGNORED = re.compile(r",|\$|\.$")
 
 
@@ -94,13 +93,6 @@ def last_number(text: str, expected: str) -> bool:
     return bool(found) and _number(found[-1].strip()) == _number(expected)
 
 
-def marked_number(text: str, expected: str) -> bool:
-    """Whether the first number after `#### ` is the expected one."""
-    found = _MARKED.search(text)
-    return found is not None and _number(found[1]) == _number(expected)
-
-
 GRADERS.register("exact", exact)
 GRADERS.register("contains", contains)
 GRADERS.register("last_number", last_number)
-GRADERS.register("marked_number", marked_number)

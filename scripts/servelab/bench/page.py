@@ -3,71 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from servelab.bench.bench_result import Bench, PointResult
-from servelab.core.figure_text import estimate, figure, interval, mark, metric_label, percent
+from servelab.core.figure_text import estimate, figure, mark, metric_label
 from servelab.engines.endpoint import not_known
-from servelab.metrics.definitions import METRICS
-from servelab.metrics.statistics import Interval, mean_ci95, ratio_interval
 from servelab.report.page import Cell, Page, Section, Table
-
-COMPARED = ("output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "tpot_ms", "e2el_ms")
-_ALIKE = 0.02
-"""Share by which the mean lengths of prompts and answers may differ: each bench has prompts of its own."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A metric of a load, earlier and now."""
-
-    point: str
-    metric: str
-    before: Interval
-    now: Interval
-    change: Interval
-    """In percent, with its 95 % interval over the visits of both."""
-    is_doubtful: bool
-    """Whether a check failed on either side."""
-
-    @property
-    def verdict(self) -> str:
-        """`better`, `worse`, or `cannot tell` where the interval includes 0 or there is none."""
-        low, high = self.change.low, self.change.high
-        if low is None or high is None or low <= 0 <= high:
-            return "cannot tell"
-        return "better" if (low > 0) == METRICS.get(self.metric).higher_is_better else "worse"
-
-
-def differences(before: Bench, now: Bench) -> list[str]:
-    """Why figures of the two are of different loads; empty if they are not."""
-    names = ("endpoint", "input_tokens", "output_tokens", "is_length_forced")
-    facts = {name: (getattr(before.load, name), getattr(now.load, name)) for name in names}
-    facts = {"model": (before.asked.model, now.asked.model), **facts, "load client": (before.client, now.client)}
-    found = [f"{name} {old} → {new}" for name, (old, new) in facts.items() if old != new]
-    for name in ("mean_input_tokens", "mean_output_tokens"):
-        old, new = getattr(before.load, name), getattr(now.load, name)
-        if abs(new - old) > _ALIKE * old:
-            found.append(f"{name} {old:.1f} → {new:.1f}")
-    return found
-
-
-def changes(before: Bench, now: Bench) -> list[Change]:
-    """The change of each metric in `COMPARED` of each load that both have, in order of the loads now."""
-    known = {point.name: point for point in before.points}
-    found = []
-    for point in now.points:
-        if (earlier := known.get(point.name)) is None:
-            continue
-        for metric in COMPARED:
-            old, new = earlier.visits.get(metric, []), point.visits.get(metric, [])
-            if not old or not new or sum(old) <= 0:
-                continue
-            doubtful = {point.validity, earlier.validity} != {"ok"}
-            found.append(Change(point.name, metric, mean_ci95(old), mean_ci95(new), ratio_interval(old, new), doubtful))
-    return found
-
 
 _RATES = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s")
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2el_ms")
@@ -78,12 +19,10 @@ _REMARK = (
 )
 
 
-def bench_page(bench: Bench, before: Bench | None = None) -> Page:
-    """The page; `before` is an earlier bench to compare with."""
-    sections = [Section("Loads", _loads(bench.points), kind="figures")]
-    if before is not None:
-        sections.append(_comparison(before, bench))
-    sections += [
+def bench_page(bench: Bench) -> Page:
+    """The page."""
+    sections = [
+        Section("Loads", _loads(bench.points), kind="figures"),
         Section("Checks that failed", _failed(bench.points)),
         Section("What was sent, and what the server says", _facts(bench)),
         Section("What cannot be known of a server that already runs", _table(["What", "Why"], _unknowns(bench))),
@@ -96,11 +35,8 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     )
 
 
-def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
-    """Four lines: the most it gave, how long an answer takes, whether to believe it, what is not known.
-
-    A further line gives what changed since an earlier bench.
-    """
+def plain_words(bench: Bench) -> list[str]:
+    """Four lines: the most it gave, how long an answer takes, whether to believe it, what is not known."""
     best = max(bench.points, key=lambda point: fmean(point.visits.get("output_tokens_per_s") or [0.0]))
     first, last = bench.points[0], bench.points[-1]
     requests, failed = sum(point.requests for point in bench.points), sum(point.failed for point in bench.points)
@@ -114,31 +50,13 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
     if without_done := sum(point.without_done for point in bench.points):
         succeeded += f" ({without_done:,} ended without [DONE])"
     believed = f"Do not rely on: {', '.join(doubtful)} (see the report)." if doubtful else "No check failed."
-    lines = [
+    return [
         f"{bench.asked.model} gives at most {_text(best, 'output_tokens_per_s')} output tokens per second, "
         f"with {best.name}.",
         latency,
         f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
         f"Not known: {', '.join(name for name, _ in _unknowns(bench))}.",
     ]
-    if before is not None:
-        lines.append(_changed_words(before, bench))
-    return lines
-
-
-def _changed_words(before: Bench, now: Bench) -> str:
-    if why := differences(before, now):
-        return f"Not comparable with {before.started_at}: {'; '.join(why)}."
-    found = changes(before, now)
-    told = [
-        f"{metric_label(each.metric)} with {each.point} {percent(each.change.value)}"
-        for each in found
-        if each.verdict == "worse"
-    ]
-    better = sum(each.verdict == "better" for each in found)
-    return (
-        f"Since {before.started_at}: worse: {', '.join(told) or 'nothing'}; better: {better} of {len(found)} figures."
-    )
 
 
 def _loads(points: Sequence[PointResult]) -> Table:
@@ -152,34 +70,6 @@ def _loads(points: Sequence[PointResult]) -> Table:
             cells.append(Cell(_text(point, name), note=p99))
         rows.append([*cells, Cell(f"{point.requests:,}"), Cell(f"{point.failed:,}")])
     return Table(columns, rows)
-
-
-def _comparison(before: Bench, now: Bench) -> Section:
-    if why := differences(before, now):
-        text = f"Not comparable: the benches of {before.started_at} and {now.started_at} are of different loads."
-        return Section("Compared with the earlier bench", _table(["What differs"], [[each] for each in why]), text)
-    rows = [
-        [
-            Cell(each.point),
-            Cell(metric_label(each.metric)),
-            Cell(estimate(*each.before)),
-            Cell(estimate(*each.now)),
-            Cell(
-                percent(each.change.value),
-                note=interval(each.change.low, each.change.high),
-                is_good=each.verdict == "better",
-            ),
-            Cell(f"{each.verdict}{', but a check failed' if each.is_doubtful else ''}"),
-        ]
-        for each in changes(before, now)
-    ]
-    text = (
-        f"Change since {before.started_at}. The two were measured at different times, and perhaps on different starts "
-        "of the server: a change includes that too. `cannot tell`: its 95 % interval over visits includes 0."
-    )
-    return Section(
-        "Compared with the earlier bench", Table(["Load", "Metric", "Earlier", "Now", "Change", "Verdict"], rows), text
-    )
 
 
 def _failed(points: Sequence[PointResult]) -> Table:

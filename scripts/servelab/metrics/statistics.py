@@ -35,8 +35,8 @@ def mean_ci95(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def ratio_interval(baseline: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Change of the mean against the baseline's, in percent, with its interval; None below 2 rounds in either.
+def ratio_interval(baseline: Sequence[float], values: Sequence[float]) -> Interval:
+    """Change of the mean against the baseline's, in percent, with its 95 % interval; None below 2 rounds in either.
 
     Fieller's interval for the ratio of two means of unequal variance (J. R. Stat. Soc. B 16, 175, 1954), with
     Satterthwaite's degrees of freedom, as R's `mratios::ttestratio(var.equal = FALSE)`. If the baseline's own interval
@@ -54,7 +54,7 @@ def ratio_interval(baseline: Sequence[float], values: Sequence[float], confidenc
     if variance + scaled == 0:
         return Interval(change, change, change)
     freedom = (variance + scaled) ** 2 / (variance**2 / (len(values) - 1) + scaled**2 / (len(baseline) - 1))
-    t = t_quantile((1 + confidence) / 2, max(1.0, freedom))
+    t = t_quantile(0.975, max(1.0, freedom))
     # The ratios r with (mean − r·base)² ≤ t² (variance + r²·base_variance): between the roots of a parabola.
     a = base**2 - t**2 * base_variance
     if a <= 0:

@@ -264,25 +264,6 @@ def _curve_row(row: Row) -> list[Cell]:
     return [*head, total, *figures, Cell(f"{row['starts']}")]
 
 
-def guard_section(recommended: Recommended) -> dict[str, Any] | None:
-    """Where the winner loses: `verdict`, and `losses` beyond what the study allows.
-
-    None for a study with one workload, which has no other to compare with.
-    """
-    rows = recommended.proof.workloads if recommended.proof else recommended.improvements
-    if len(rows) < 2:
-        return None
-    losses = [f"{row.title}: {row.guard_why}" for row in recommended.improvements if row.guard == "loses"]
-    unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
-    count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "none of the workloads"
-    verdict = f"The optimized configuration loses more than {recommended.max_loss_percent:g} % on {count}."
-    if not recommended.changed:
-        verdict = "Use the baseline on every workload."
-    if unclear:
-        verdict += f" Noise is too large to decide on {', '.join(unclear)}."
-    return {"verdict": verdict, "losses": losses}
-
-
 MOST_ROWS = 12
 """Answers that a report shows."""
 _GRADED = {True: "right", False: "wrong"}

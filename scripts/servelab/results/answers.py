@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, InstrumentFinding
+from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer, grade
 from servelab.core.files import FiniteOrNull, JsonPart
@@ -63,7 +63,6 @@ class AnswersFound(JsonPart):
     floor_same: int | None = Field(
         None, description="Same texts of two server starts of the baseline; null with one start."
     )
-    findings: list[InstrumentFinding] = Field([], description="What each instrument found.")
 
 
 def found_in(row: Mapping[str, Any]) -> AnswersFound | None:
@@ -110,7 +109,7 @@ def _judged(study: Study, of_baseline: Sequence[_Asked], asked: Sequence[_Asked]
     found = judge(
         {each.run.start: _answers(each) for each in of_baseline},
         {each.run.start: _answers(each) for each in asked},
-        wanted.allowed,
+        wanted.allowed_loss_points,
     )
     names: dict[str, Any] = {"questions": wanted.questions, "allowed_loss_points": wanted.allowed_loss_points}
     if not of_baseline or found.verdict == NOT_MEASURED:
@@ -132,7 +131,6 @@ def _judged(study: Study, of_baseline: Sequence[_Asked], asked: Sequence[_Asked]
         why=text,
         floor_same=floor,
         smallest_loss_points=found.smallest_loss_points,
-        findings=found.findings,
         **names,
         **counts,
     )

@@ -123,7 +123,7 @@ def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
     objective, hardware = project.study.objective, project.study.hardware
     if any(described.slos_of(name) != project.study.slos_of(name) for name in project.study.workloads):
         return False
-    decided_later = {"margin_percent", "max_loss_percent"}
+    decided_later = {"margin_percent"}
     named = [METRICS.get(name) for name in (objective.metric, *objective.constraints)]
     unused = {"found_as"} if any(metric.needs_price for metric in named) else {"found_as", "price_per_accelerator_hour"}
     return described.objective.model_dump(exclude=decided_later) == objective.model_dump(

@@ -59,14 +59,14 @@ PRIOR = StartNoise(sd_percent=2.5, freedom=3.0)
 Measured between starts, rounds included: 1.6 % on vLLM, 5.7 % on llama.cpp."""
 
 
-def pooled_noise(configurations: Iterable[Sequence[float]], prior: StartNoise = PRIOR) -> StartNoise:
+def pooled_noise(configurations: Iterable[Sequence[float]]) -> StartNoise:
     """The noise between starts, from the values of each configuration's starts under one load.
 
     As in a one-way analysis of variance of the logarithms: Σ (log value − mean of its configuration)², with Σ (n − 1)
-    degrees of freedom, added to the prior. A configuration with a single start adds nothing. `prior` may be the noise
-    of past studies of the same engine and device. Raises `ValueError` on a value that is not above 0.
+    degrees of freedom, added to the prior. A configuration with a single start adds nothing. Raises `ValueError` on a
+    value that is not above 0.
     """
-    noise = prior
+    noise = PRIOR
     for values in configurations:
         if any(not 0 < value < math.inf for value in values):
             raise ValueError(f"values of starts must be above 0: {list(values)}")
@@ -293,8 +293,15 @@ def relative_change(row: Row, incumbent: Row, noise: StartNoise | None) -> Inter
         return ratio_interval(base, values)
     if min(values) <= 0:
         return Interval(100 * (statistics.fmean(values) / statistics.fmean(base) - 1), None, None)
+    return change_by_noise(values, base, noise)
+
+
+def change_by_noise(
+    values: Sequence[float], base: Sequence[float], noise: StartNoise, alpha: float = 0.025
+) -> Interval:
+    """Percent change of the geometric mean, with the limits that are each missed in a share `alpha`."""
     log = statistics.fmean(map(math.log, values)) - statistics.fmean(map(math.log, base))
-    half = t_quantile(0.975, noise.freedom) * _scatter(noise, values, base)
+    half = t_quantile(1 - alpha, noise.freedom) * _scatter(noise, values, base)
     return Interval(*(100 * math.expm1(end) for end in (log, log - half, log + half)))
 
 

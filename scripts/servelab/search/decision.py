@@ -75,6 +75,7 @@ class Decision(JsonFile):
 
 
 Row = dict[str, Any]
+"""A row of schemas.STAGE_TABLE."""
 
 
 def rows_of(table: pd.DataFrame) -> list[Row]:
@@ -83,8 +84,6 @@ def rows_of(table: pd.DataFrame) -> list[Row]:
     rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*columns, strict=True)]
     return sorted(rows, key=lambda row: row["position"])
 
-
-"""A row of schemas.STAGE_TABLE."""
 
 CHANGES_ANSWERS = CHANGES
 """Verdict of a candidate whose answers lost more than the study allows, beyond noise: it never wins."""

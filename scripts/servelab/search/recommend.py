@@ -18,12 +18,11 @@ from servelab.measure.run_files import RunManifest
 from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
-from servelab.results.parse import SATURATED
-from servelab.search.decide import NOT_RUN, unfit
-from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
+from servelab.search.decide import NOT_RUN, compare
+from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row
 from servelab.search.deployment import forms, launched
 from servelab.search.planning import effective_changes, shown
-from servelab.search.proof import BASELINE, WINNER, asked_half_width_percent
+from servelab.search.proof import BASELINE, FAILED, WINNER, asked_half_width_percent
 from servelab.search.proof_plan import judge
 from servelab.search.recommended import (
     FROM_LOGS,
@@ -40,43 +39,6 @@ from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM_FIRST, Study
-
-
-def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> tuple[str, str]:
-    """Whether the winner loses too much on the gain's workload (`holds`, `loses` or `unclear`), and why.
-
-    `table` is the last stage's table, `gain` the winner against the baseline there. The winner `loses` if its loss
-    exceeds `objective.max_loss_percent` beyond noise, or if only the baseline has a valid run. It is `unclear` if the
-    change's 95 % interval includes such a loss, if all starts of a side were disturbed, or if too many requests failed
-    with the winner alone. Logs without an interval are judged by the change alone; a proof without one is `unclear`.
-    """
-    most = study.objective.max_loss_percent
-    sides = _rows_of_sides(table, gain.workload)
-    if len(sides) > 1 and all(row["outcome"] == SATURATED for row in sides.values()):
-        return "holds", "both are saturated at a lower rate"
-    wrong = {name: unfit(study, row) for name, row in sides.items()}
-    if wrong.get(WINNER) or wrong.get(BASELINE):
-        name = WINNER if wrong.get(WINNER) and not wrong.get(BASELINE) else BASELINE
-        found = wrong[name]
-        return ("loses" if name == WINNER else "unclear"), f"the {name}: {found[1] if found else ''}"
-    for name, row in sides.items():
-        if what := disturbed(row):
-            return "unclear", f"the {name} was disturbed: {what}"
-    if len(sides) > 1 and is_barred(study, sides[WINNER], sides[BASELINE]):
-        return "unclear", f"the {WINNER}: {too_many_failed(study, sides[WINNER])}"
-    value, low, high = gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent
-    if value is None:
-        return "unclear", "the two cannot be compared"
-    sign = study.objective.sign
-    if low is None or high is None:
-        word = "unclear" if isinstance(study, Study) else "loses" if sign * value < -most else "holds"
-        return word, f"{value:+.1f} %, no interval"
-    text = f"{value:+.1f} % (95 % interval {low:+.1f} to {high:+.1f} %)"
-    if sign * value < -most and not low <= 0 <= high:
-        return "loses", text
-    reaches = min(sign * low, sign * high) < -most
-    return ("unclear", f"{text}; a loss of more than {most:g} % is possible") if reaches else ("holds", text)
-
 
 _NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
 
@@ -149,7 +111,6 @@ def recommend(
         objective=study.objective.name,
         per=basis,
         improvements=gains if changed else [],
-        max_loss_percent=study.objective.max_loss_percent,
         answers=answers,
         untold=untold,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
@@ -185,7 +146,7 @@ def _gains(
 ) -> list[Improvement]:
     """The winner against the baseline on each workload."""
     metric, basis = study.objective.metric_and_basis
-    found = improvements[
+    figures = improvements[
         (improvements["stage"] == last.stage)
         & (improvements["metric"] == metric)
         & (improvements["basis"] == basis)
@@ -196,18 +157,25 @@ def _gains(
         rows = _rows_of_sides(table, workload)
         if not {BASELINE, WINNER} <= rows.keys():
             continue
-        row = _improvement_row(found[found["workload"] == workload], list(rows.values()), metric, basis)
+        row = _improvement_row(figures[figures["workload"] == workload], list(rows.values()), metric, basis)
         row |= {"workload": workload, "metric": study.objective.name, "title": titles[workload]}
         row |= _validity(rows[WINNER], rows[BASELINE])
         gain = Improvement.model_validate(row)
-        word, why = judge_loss(study, table, gain)
-        update: dict[str, Any] = {"guard": word, "guard_why": why}
         if isinstance(study, Study):
-            verdict = judge(study, table, None, workload)
-            update |= {"verdict": verdict.verdict, "verdict_why": verdict.why}
-            update |= {"smallest_change_percent": verdict.smallest_change_percent}
+            found = judge(study, table, None, workload)
+            update: dict[str, Any] = {"verdict": found.verdict, "verdict_why": found.why}
+            update |= {"smallest_change_percent": found.smallest_change_percent}
+        else:
+            update = dict(zip(("verdict", "verdict_why"), _of_logs(study, gain), strict=True))
         gains.append(gain.model_copy(update=update))
     return gains
+
+
+def _of_logs(study: SearchedStudy, gain: Improvement) -> tuple[str, str]:
+    """Verdict on a workload and its reason, from the logs of a recorded study."""
+    if gain.change_percent is None:
+        return FAILED, str(gain.failed)
+    return compare(study, gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent)
 
 
 def _improvement_row(found: pd.DataFrame, rows: Sequence[Row], metric: str, basis: Basis) -> dict[str, Any]:

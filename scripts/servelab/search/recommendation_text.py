@@ -47,9 +47,9 @@ def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
     if recommended.changed:
         gain = "" if row is None else f": {_gained(recommended, row)}"
         uneven = [f"but {proof.uneven_starts}"] if proof and proof.uneven_starts else []
-        lost = sum(row.guard == "loses" for row in recommended.improvements)
-        guards = [f"but it loses too much on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
-        clauses = [f"Use this command{gain}", *_loads(recommended), *guards, *uneven]
+        lost = len(recommended.losses)
+        losses = [f"but it is worse or failed on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
+        clauses = [f"Use this command{gain}", *_loads(recommended), *losses, *uneven]
         clauses.append(_same_answers(recommended))
         return AnswerText("win", f"{', '.join(clauses)}.")
     if proof is not None and proof.verdict in (CANNOT_TELL, DISTURBED):
@@ -156,7 +156,7 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
     lines += [f"Proof: {proof.why}"] if proof else []
     rows = proof.workloads if proof else recommended.improvements
     for row in rows:
-        loss = f"; too much is lost: {row.guard_why}" if row.guard == "loses" else ""
+        loss = f"; {row.verdict}: {row.verdict_why}" if row in recommended.losses else ""
         lines.append(f"    {row.title}: {_gained(recommended, row)}{loss}")
     lines += [found.text for found in recommended.winner_maps]
     figures: list[Improvement | Recommended] = [*rows, recommended]

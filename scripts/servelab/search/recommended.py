@@ -11,7 +11,7 @@ from servelab.core.files import FiniteOrNull, JsonFile, JsonPart
 from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound
 from servelab.search.decision import Row
-from servelab.search.proof import ProofVerdict
+from servelab.search.proof import FAILED, WORSE, ProofVerdict
 from servelab.study.configuration import Configuration
 from servelab.study.plan import LeftOut
 from servelab.study.project import SearchedPlan, SearchedStudy
@@ -46,7 +46,7 @@ class Improvement(JsonPart):
     change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
     n: int = Field(description="Pairs of server starts that were compared; if recorded, logs of the winner.")
     verdict: str | None = Field(
-        None, description="What the proof found here, one of the verdicts of docs/search.md; null if recorded."
+        None, description="What the proof found here, one of the verdicts of docs/search.md; of logs, by the margin."
     )
     verdict_why: str = Field("", description="Why.")
     smallest_change_percent: FiniteOrNull = Field(
@@ -60,8 +60,6 @@ class Improvement(JsonPart):
     validity_note: ChecksNote = None
     baseline_validity: BaselineChecks = None
     baseline_validity_note: ChecksNote = None
-    guard: str = Field("holds", description="Whether the winner is good enough here: `holds`, `loses` or `unclear`.")
-    guard_why: str = Field("", description="Why.")
 
 
 class Proof(ProofVerdict):
@@ -169,7 +167,6 @@ class Recommended(JsonFile):
     improvements: list[Improvement] = Field(
         description="Its change on the baseline, by workload; empty if the baseline is recommended."
     )
-    max_loss_percent: float = Field(5.0, description="A winner that loses more than this on a workload `loses` there.")
     answers: AnswersFound | None = Field(
         None, description="Its answers against the baseline's, on the same server starts; null if not measured."
     )
@@ -199,6 +196,11 @@ class Recommended(JsonFile):
     baseline_validity_note: ChecksNote = None
     run_id: str = Field(description="Its first run on the workload that decides.")
     baseline_run_id: str = Field(description="The baseline's first run on it.")
+
+    @property
+    def losses(self) -> list[Improvement]:
+        """The workloads on which the winner is worse than the baseline, or one of the two failed."""
+        return [row for row in self.improvements if row.verdict in (WORSE, FAILED)]
 
     @property
     def answers_text(self) -> list[str]:

@@ -29,7 +29,7 @@ class Side(Protocol):
 
     @property
     def values(self) -> Sequence[float]:
-        """The objective on each server start, or in each log, on the study's basis."""
+        """The objective on each server start, on the study's basis."""
         ...
 
 
@@ -39,13 +39,12 @@ def judge(
     after: Side,
     names: tuple[str, str] = ("before", "after"),
     *,
-    noise: StartNoise | None,
+    noise: StartNoise,
 ) -> tuple[str, str, Interval | None]:
     """Verdict (one of `VERDICTS`), reason, and change in percent from `before` to `after` with its 95 % interval.
 
     The rule is that of a stage's decision, with `before` as the incumbent. Only the study's objective is read. `names`
-    are the words for the two sides in the reason. The interval is by the `noise` between server starts, or Fieller's
-    over the logs if a side has logs, which is `noise` None.
+    are the words for the two sides in the reason. The interval is by the `noise` between server starts.
     """
     unfit_before, unfit_after = unfit(study, before.row), unfit(study, after.row)
     rates = [too_many_failed(study, side.row) for side in (before, after)]

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from servelab.answers.comparison import Allowed
 from servelab.core.run_spec import ProtocolSpec, Statistic, Strict
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
@@ -37,11 +36,6 @@ class Objective(Strict):
         "one is replaced only by a candidate that is not slower (docs/search.md).",
     )
     margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not change the incumbent.")
-    max_loss_percent: float = Field(
-        5.0,
-        ge=0,
-        description="If the winner loses more than this on another workload, the answer says so.",
-    )
     slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {},
         description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → "
@@ -191,11 +185,6 @@ class Answers(Strict):
     endpoint: Literal["chat", "completions"] = Field(
         "completions", description="OpenAI endpoint that is asked: `chat` for questions of your own with `messages`."
     )
-
-    @property
-    def allowed(self) -> Allowed:
-        """The losses that a candidate may have."""
-        return Allowed(task_loss_points=self.allowed_loss_points)
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
         """How they are sent, with the study's time limits: all of them once, and never again."""

@@ -21,6 +21,7 @@ from servelab.workflow.slurm_jobs import Request, Retries, name_jobs, watch_slur
 from servelab.workflow.studies import Studies, WorkflowConfig
 
 SITES = Path("config/sites")
+MEASURING_RULE = "measure"
 
 
 def file_of_site(site: str | None, installed: str | None) -> Path:
@@ -110,16 +111,14 @@ class Placements:
         return {name: resource(name) for name in (RESOURCES if self._cluster else [])}
 
     def place(self, environment: str) -> None:
-        """Places every rule of this workflow, and none of another that uses it: to be called when all are defined.
+        """Places every rule: to be called when all are defined.
 
         Measuring rules go where the site says; all others run here. `environment` is the file for Snakemake's
         deployment by conda.
         """
-        own = [rule for rule in self._workflow.rules if rule in self._workflow.modifier.rules]
-        for rule in own:
+        for rule in self._workflow.rules:
             rule.conda_env = environment
-        measuring = measuring_rule(self._workflow)
-        self._workflow.localrules(*(rule.name for rule in own if rule.name != measuring))
+        self._workflow.localrules(*(rule.name for rule in self._workflow.rules if rule.name != MEASURING_RULE))
 
     def _of(self, hardware: HardwareSpec) -> Placement:
         if self._cluster is None:
@@ -128,8 +127,3 @@ class Placements:
                 " makes a profile with the site of config/sites/<name>.yaml, or add `site: <name>`"
             )
         return self._cluster.placement(hardware)
-
-
-def measuring_rule(workflow: Any) -> str:
-    """The name of the rule `measure`, which a workflow that uses this one as a module may have changed."""
-    return str(workflow.modifier.modify_rulename("measure"))

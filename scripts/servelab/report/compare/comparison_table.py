@@ -14,7 +14,6 @@ from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, change_columns, mean_ci95, ratio_interval
 from servelab.metrics.tables.schemas import COMPARISON
 from servelab.report.compare.sides import (
-    NOT_RECORDED,
     FactDifference,
     JudgedRun,
     StudyRun,
@@ -128,24 +127,17 @@ def _is_namesake(pair: RunPair, answers: bool) -> bool:
 
 def noise_by_workload(a: StudySide, b: StudySide, metric: str, basis: Basis) -> dict[str, StartNoise]:
     """A metric's noise between server starts under each workload, from all runs of both studies, shared ones once."""
-    runs = {(run.run_id, run.measured_at): run for side in (a, b) for run in side.runs if not has_logs(run)}
+    runs = {(run.run_id, run.measured_at): run for side in (a, b) for run in side.runs}
     by_workload: dict[str, list[JudgedRun]] = {run.workload: [] for side in (a, b) for run in side.runs}
     for run in runs.values():
         by_workload[run.workload].append(JudgedRun(run, run.values(metric, basis)))
     return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
 
 
-def has_logs(run: StudyRun) -> bool:
-    """Whether its values are those of logs, not of server starts."""
-    return run.facts.complete is None
-
-
 def _other_model(a: StudySide, b: StudySide) -> str | None:
     """Why the answers of two studies are not compared, if they are about different models."""
     models = [side.study.model for side in (a, b)]
-    either_recorded = a.is_recorded or b.is_recorded
-    names = ("id",) if either_recorded else ("id", "revision", "source")
-    one, other = ({name: model.get(name) for name in names} for model in models)
+    one, other = ({name: model.get(name) for name in ("id", "revision", "source")} for model in models)
     return None if one == other else f"the studies are about different models, {models[0]['id']} and {models[1]['id']}"
 
 
@@ -164,8 +156,7 @@ def _judged(a: StudySide, pair: RunPair, noise: Mapping[str, StartNoise], refuse
     sides = [JudgedRun(run, run.values(metric, basis)) for run in pair.both]
     # `judge` reads only the objective, which a study's summary has too
     study = cast(SearchedStudy, a.study)
-    of_starts = None if any(map(has_logs, pair.both)) else noise[pair.a.workload]
-    return JudgedPair(pair, *judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts))
+    return JudgedPair(pair, *judge(study, sides[0], sides[1], ("a", "b"), noise=noise[pair.a.workload]))
 
 
 def _definition(pair: RunPair, metric: str) -> str | None:
@@ -209,9 +200,8 @@ def basis_of(a: StudySide, metric: str, pair: RunPair) -> Basis:
 
 
 def _differs(pair: RunPair) -> Row:
-    """Differences of a pair, and its unknown facts."""
+    """Differences of a pair."""
     texts = [each.text for each in pair.differences]
-    unknown = None
     if len(pair.runs) == 2:
         one, other = pair.both
         if machine := machine_changes(one.machine, other.machine):
@@ -219,8 +209,7 @@ def _differs(pair: RunPair) -> Row:
         days = [run.measured_at[:10] if run.measured_at else None for run in (one, other)]
         if None not in days and days[0] != days[1]:
             texts.append(f"date {days[0]} → {days[1]}")
-        unknown = None if one.facts.complete and other.facts.complete else NOT_RECORDED
-    return {"differs": "; ".join(texts) or None, "not_known": unknown}
+    return {"differs": "; ".join(texts) or None}
 
 
 def _run_columns(run: StudyRun | None) -> Row:

@@ -6,9 +6,7 @@ is met, it is not, or the starts that were measured cannot tell.
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +14,14 @@ from typing import Literal
 
 from servelab.core.errors import ConfigError
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
 from servelab.report.compare.comparison_table import (
     SAME,
     JudgedPair,
     StudyComparison,
     basis_of,
-    has_logs,
     noise_by_workload,
 )
-from servelab.search.decide import StartNoise
+from servelab.search.decide import StartNoise, change_by_noise
 
 Word = Literal["better", "same", "worse", "cannot tell"]
 EXIT_CODES: Mapping[Word, int] = {"better": 0, "same": 0, "worse": 3, "cannot tell": 4}
@@ -121,20 +117,17 @@ def _word(comparison: StudyComparison, condition: Condition, judged: JudgedPair,
     before, after = (run.values(condition.metric, basis) for run in runs)
     if not (before and after) or min(*before, *after) <= 0:
         return "cannot tell", f"{condition.metric} is missing or 0 on a side"
-    noise = None
-    if not any(map(has_logs, runs)):
-        noise = noise_by_workload(comparison.a, comparison.b, condition.metric, basis)[runs[0].workload]
+    noise = noise_by_workload(comparison.a, comparison.b, condition.metric, basis)[runs[0].workload]
     return _against(condition, before, after, noise, level)
 
 
 def _against(
-    condition: Condition, before: Sequence[float], after: Sequence[float], noise: StartNoise | None, level: float
+    condition: Condition, before: Sequence[float], after: Sequence[float], noise: StartNoise, level: float
 ) -> tuple[Word, str]:
     """The answer for one change: its one-sided limits at `level` decide for worse, at `ERROR_RATE` for passing."""
-    strict, loose = (_interval(before, after, noise, alpha) for alpha in (level, ERROR_RATE))
+    strict, loose = (change_by_noise(after, before, noise, alpha) for alpha in (level, ERROR_RATE))
     text = f"{loose.value:+.1f} %"
-    if strict.low is None or strict.high is None or loose.low is None or loose.high is None:
-        return "cannot tell", f"{text}, one measurement a side has no interval: measure more server starts"
+    assert strict.low is not None and strict.high is not None and loose.low is not None and loose.high is not None
     text += f" (90 % interval {loose.low:+.1f} to {loose.high:+.1f} %)"
     limit = condition.percent
     met, passed, gained = (
@@ -147,17 +140,6 @@ def _against(
     if passed:
         return "better" if gained else "same", f"{text} is within {limit:+g} %"
     return "cannot tell", f"{text} includes {limit:+g} %: measure more server starts (proof.pairs) or widen the limit"
-
-
-def _interval(before: Sequence[float], after: Sequence[float], noise: StartNoise | None, alpha: float) -> Interval:
-    """The change in percent, with its one-sided limits that each miss in a share `alpha`."""
-    if noise is None:
-        return ratio_interval(before, after, 1 - 2 * alpha)
-    logs = [[math.log(value) for value in values] for values in (before, after)]
-    change = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
-    scatter = noise.sd_percent / 100 * math.sqrt(1 / len(before) + 1 / len(after))
-    half = t_quantile(1 - alpha, noise.freedom) * scatter
-    return Interval(*(100 * math.expm1(end) for end in (change, change - half, change + half)))
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:

@@ -85,21 +85,11 @@ def _studies(a: StudySide, b: StudySide, folder: Path) -> Table:
 def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
     """Names and texts of a study's facts."""
     study = side.study
-    yield "Runs", "recorded logs" if side.is_recorded else "measured"
     yield "Model", str(study.model["id"])
     yield "Hardware", f"{study.hardware.accelerator}, {study.hardware.per_node} in a node"
     yield "Engines", ", ".join(f"{name} {engine['version']}" for name, engine in study.engines.items())
     metric, basis = study.objective.metric_and_basis
     yield "Objective", f"{metric_label(metric, basis)} on {study.workloads[study.objective.on]}"
-    specs = [run.facts.complete for run in side.runs if run.facts.complete]
-    clients = {f"{spec['client name']} {spec['client version']}" for spec in specs}
-    yield "Load client", ", ".join(sorted(clients)) or "–"
-    machines = {
-        "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.machine.items())
-        for run in side.runs
-        if run.machine
-    }
-    yield "Machine", " / ".join(sorted(machines)) or "–"
     days = sorted(run.measured_at[:10] for run in side.runs if run.measured_at)
     yield "Measured", "–" if not days else days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     yield "Recommended", side.command
@@ -158,9 +148,6 @@ def _side(row: Record, side: str, links: Links) -> Cell:
 
 
 def _differs(row: Record) -> Cell:
-    """Differences of a compared pair, and what is not known of both; the reason has those of other pairs."""
-    unknown = value_or_none(row["not_known"])
-    if row["verdict"] not in _COMPARED:
-        return Cell("–")
-    alike = "nothing that is known" if unknown else "nothing but when they ran"
-    return Cell(value_or_none(row["differs"]) or alike, note=f"not known of both: {unknown}" if unknown else "")
+    """Differences of a compared pair; the reason has those of other pairs."""
+    is_compared = row["verdict"] in _COMPARED
+    return Cell((value_or_none(row["differs"]) or "nothing but when they ran") if is_compared else "–")

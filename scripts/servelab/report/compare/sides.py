@@ -1,8 +1,4 @@
-"""A study's folder, live or recorded, read for a comparison: its runs, their facts, and what they gave.
-
-A live run has a complete specification, a recorded run only a part of it. If one of two runs is recorded, both are
-compared by the fields that every run has.
-"""
+"""A study's folder, read for a comparison: its runs, their facts, and what they gave."""
 
 from __future__ import annotations
 
@@ -27,8 +23,7 @@ from servelab.search.recommended import Recommended, recommended_of
 from servelab.search.verdict import comparison_row, machine_of
 from servelab.study.plan import PROOF
 from servelab.study.project import StudySummary
-from servelab.study.recorded.commands import MODEL_OPTIONS, read_command
-from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
+from servelab.study.study import AFTER_SEARCH, CONFIRM
 
 COMPARED = (
     *("engine name", "engine version", "engine runtime", "engine environment_sha256"),
@@ -39,11 +34,8 @@ COMPARED = (
 ENGINES_OWN = ("model format", "model conversion")
 """Fields that change with the engine: the same weights in the format that it serves."""
 
-CONFIGURATION = ("hardware count", "arguments ", "command", "environment_variables ", "model", "options ")
+CONFIGURATION = ("hardware count", "arguments ", "environment_variables ", "model", "options ")
 """Fields that a study chooses, in which two answers may differ. Names, and beginnings of names."""
-
-NOT_RECORDED = "engine environment, load client, warm-up and rounds, machine, date"
-"""Fields that are unknown of a recorded run."""
 
 _NOT_SENT = ("objective", "slos", "unless_saturated", "start", "served")
 """Parts of a specification that cannot change a measurement that was made, or follow from the others."""
@@ -51,14 +43,8 @@ _SHOWN = 12
 """Characters shown of a hash."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Known facts of a run: field → text."""
-
-    complete: Mapping[str, str] | None
-    """The whole specification; None for a recorded run."""
-    partial: Mapping[str, str]
-    """The fields that live and recorded runs both have."""
+Facts = Mapping[str, str]
+"""Field of a run's specification → its text."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +61,8 @@ class FactDifference:
         return f"{self.field} {_short(self.a)} → {_short(self.b)}"
 
 
-def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
-    """Facts of a live run: its specification (RunSpec as JSON, also of older releases), workload's name and command.
+def facts_of(spec: Mapping[str, Any]) -> Facts:
+    """Facts of a run's specification (RunSpec as JSON, also of older releases).
 
     The study's own name for the weights is omitted, and so is the metric that ends the rounds if their number is fixed:
     neither can change a measurement. So are the label of the server start, and what the server was given, which follows
@@ -84,61 +70,13 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
     """
     flat = _flat({name: part for name, part in spec.items() if name not in _NOT_SENT})
     flat.pop("model.variant", None)
-    protocol, parameters = spec["protocol"], spec["workload"]["parameters"]
-    engine, hardware = spec["engine"], spec["hardware"]
-    return Facts(
-        complete={name.replace(".parameters", "").replace(".", " ", 1): value for name, value in flat.items()},
-        partial=_partial(
-            parameters,
-            workload,
-            engine_name=engine["name"],
-            engine_version=engine["version"],
-            model=spec["model"]["id"],
-            hardware_accelerator=hardware["accelerator"],
-            hardware_count=hardware["count"],
-            command=_options(command),
-            requests=parameters.get("num_requests"),
-            request_rate=protocol.get("request_rate"),
-            max_concurrency=protocol.get("max_concurrency"),
-        ),
-    )
-
-
-def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
-    """Facts of a recorded run: its recorded.plan.RecordedSpec as JSON, and its workload's name."""
-    sent = spec["workload"]
-    partial = _partial(
-        sent,
-        workload,
-        engine_name=spec["engine"],
-        engine_version=spec["engine_version"],
-        model=spec["model"],
-        hardware_accelerator=spec["accelerator"],
-        hardware_count=spec["accelerators"],
-        command=_options(spec["command"]),
-        requests=sent["prompts"],
-        request_rate=sent["request_rate"],
-        max_concurrency=sent["max_concurrency"],
-    )
-    return Facts(complete=None, partial=partial)
-
-
-def _partial(sent: Mapping[str, Any], workload: str, **facts: Any) -> dict[str, str]:
-    """The facts by their names in words, with the lengths of requests; of lengths that vary, the workload's name."""
-    lengths = sent.get("input_tokens"), sent.get("output_tokens")
-    named = {name.replace("_", " "): str(value) for name, value in facts.items()}
-    return named | {"workload": workload if None in lengths else "{} in, {} out".format(*lengths)}
+    return {name.replace(".parameters", "").replace(".", " ", 1): value for name, value in flat.items()}
 
 
 def differences(a: Facts, b: Facts) -> list[FactDifference]:
-    """Every field in which two runs differ, of the fields known of both."""
-    is_complete = a.complete is not None and b.complete is not None
-    one, other = (each.complete if is_complete and each.complete is not None else each.partial for each in (a, b))
-    return [
-        FactDifference(name, one.get(name), other.get(name))
-        for name in dict.fromkeys([*one, *other])
-        if one.get(name) != other.get(name)
-    ]
+    """Every field in which two runs differ."""
+    names = dict.fromkeys([*a, *b])
+    return [FactDifference(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)]
 
 
 def blocking(found: list[FactDifference], *, answers: bool = False) -> list[FactDifference]:
@@ -148,16 +86,6 @@ def blocking(found: list[FactDifference], *, answers: bool = False) -> list[Fact
     return [
         each for each in found if each.field not in allowed and not (answers and each.field.startswith(CONFIGURATION))
     ]
-
-
-def _options(command: str) -> str:
-    """The options of a serving command, sorted, without program and model."""
-    parts = read_command(command)
-    words = [f"{name}={value}" for name, value in sorted(parts.variables.items())]
-    for name, value in sorted(parts.options.items()):
-        if name not in MODEL_OPTIONS:
-            words.append(name if value is None else f"{name} {value}")
-    return " ".join(words) or "no options"
 
 
 def _flat(value: Any, name: str = "") -> dict[str, str]:
@@ -192,12 +120,12 @@ class StudyRun:
     table_row: Mapping[str, Any]
     """Its row of schemas.STAGE_TABLE; null in columns that an older table lacks."""
     starts: Mapping[str, list[float]]
-    """Metric → its value on each server start (mean of the rounds), or in each log, as run."""
+    """Metric → its value on each server start (mean of the rounds), as run."""
     definitions: Mapping[str, str]
     """Metric → the client's own definition, for metrics that it defines differently."""
     machine: Mapping[str, str]
     measured_at: str | None
-    """When it ended, ISO 8601; None for a recorded run, and if its folder is missing."""
+    """When it ended, ISO 8601; None if its folder is missing."""
     link: Path | None
     """Its folder; None if it is missing."""
     labels: dict[str, None] = field(default_factory=dict)
@@ -216,7 +144,7 @@ class StudyRun:
         return int(self.table_row["accelerators"])
 
     def values(self, metric: str, basis: Basis) -> list[float]:
-        """A metric on each start, or in each log, on a basis; empty if the run lacks it."""
+        """A metric on each start, on a basis; empty if the run lacks it."""
         factor, _ = per_basis(basis, self.accelerators, int(self.table_row["accelerators_per_node"]))
         return [value * factor for value in self.starts.get(metric, [])]
 
@@ -241,7 +169,6 @@ class StudySide:
     name: str
     """Its name in the comparison."""
     folder: Path
-    is_recorded: bool
     study: StudySummary
     command: str
     """The serving command that it recommends."""
@@ -255,16 +182,17 @@ class StudySide:
 
 
 def read_side(folder: Path, name: str) -> StudySide:
-    """The finished study in a folder of results; `ServelabError` names the file that is missing or cannot be read."""
+    """The finished study in a folder of results; `ServelabError` names the file that is missing or cannot be read.
+
+    Logs of a recorded study have too few facts to be compared.
+    """
     study = StudySummary.read(folder / "study.json")
     plans = [_json(folder / "stages" / stage / "plan.json") for stage in _stages(folder, study)]
-    candidates = [candidate for plan in plans for candidate in plan["candidates"]]
-    is_recorded = any("reference" in candidate for candidate in candidates)
     recommended = Recommended.read(folder / "recommended.json")
     found: dict[str, StudyRun] = {}
     try:
         for plan in plans:
-            for configuration, run in _stage_runs(folder, plan, is_recorded, recommended.changed):
+            for configuration, run in _stage_runs(folder, plan, recommended.changed):
                 kept = found.setdefault(configuration, run)
                 run.labels = kept.labels | run.labels
                 run.is_recommended |= kept.is_recommended
@@ -276,20 +204,17 @@ def read_side(folder: Path, name: str) -> StudySide:
                     kept.labels, kept.is_recommended = run.labels, run.is_recommended
     except (LookupError, TypeError, ValueError) as error:
         raise ServelabError(f"{folder}: not results that can be compared: {type(error).__name__} {error}") from None
-    return StudySide(name, folder, is_recorded, study, recommended.command, list(found.values()))
+    return StudySide(name, folder, study, recommended.command, list(found.values()))
 
 
 def _stages(folder: Path, study: StudySummary) -> list[str]:
-    """Stages in the study's order, then others with a plan, then the reserved last one."""
+    """Stages in the study's order, then others with a plan, then the proof."""
     planned = [stage.name for stage in study.stages]
     more = sorted({file.parent.name for file in folder.glob("stages/*/plan.json")} - {*planned, *AFTER_SEARCH})
-    last = CONFIRM if (folder / "stages" / CONFIRM).exists() else COMPARISON
-    return [*planned, *more, last]
+    return [*planned, *more, CONFIRM]
 
 
-def _stage_runs(
-    folder: Path, plan: Mapping[str, Any], is_recorded: bool, changed: bool
-) -> Iterator[tuple[str, StudyRun]]:
+def _stage_runs(folder: Path, plan: Mapping[str, Any], changed: bool) -> Iterator[tuple[str, StudyRun]]:
     """Name of a configuration on a workload, equal for all its starts, and what the stage measured of it."""
     stage = folder / "stages" / plan["stage"]
     table = _table(stage / "table.parquet", schemas.STAGE_TABLE)
@@ -300,27 +225,24 @@ def _stage_runs(
     for row in metrics[metrics["definition"].notna()].to_dict("records"):
         definitions.setdefault(row["run_id"], {})[row["metric"]] = row["definition"]
     runs = folder.parents[1] / "runs"
-    answer = recommended_of(plan["candidates"], changed) if plan["stage"] in LAST_STAGES else None
+    answer = recommended_of(plan["candidates"], changed) if plan["stage"] == CONFIRM else None
     for candidate in plan["candidates"]:
         for run in candidate["runs"]:
             if run["run_id"] not in rows:  # a further start of a run that is there
                 continue
             run_id, spec, workload = run["run_id"], run["spec"], run["workload"]
-            engine = spec["engine"] if is_recorded else spec["engine"]["name"]
-            facts = recorded_facts(spec, workload) if is_recorded else live_facts(spec, workload, candidate["command"])
             place = runs / run_id
-            is_here = not is_recorded and (place / "status.json").exists()
-            of_metric = starts.of_logs if is_recorded else starts.of_starts
+            is_here = (place / "status.json").exists()
             yield (
-                run_id if is_recorded else canonical_json(spec | {"start": None}),
+                canonical_json(spec | {"start": None}),
                 StudyRun(
                     run_id=run_id,
                     workload=workload,
-                    engine=engine,
-                    version=spec["engine_version"] if is_recorded else spec["engine"]["version"],
-                    facts=facts,
+                    engine=spec["engine"]["name"],
+                    version=spec["engine"]["version"],
+                    facts=facts_of(spec),
                     table_row=rows[run_id],
-                    starts={metric.tag: of_metric(rows[run_id], metric.tag) for metric in METRICS},
+                    starts={metric.tag: starts.of_starts(rows[run_id], metric.tag) for metric in METRICS},
                     definitions=definitions.get(run_id, {}),
                     machine=machine_of(place / "manifest.json") if is_here else {},
                     measured_at=_measured_at(runs, rows[run_id]) if is_here else None,
@@ -343,7 +265,7 @@ def _table(path: Path, schema: pa.Schema) -> pd.DataFrame:
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(
-            f"{path}: not a readable Parquet file ({error}); comparing needs finished studies"
+            f"{path}: not a readable Parquet file ({error}); comparing needs finished, measured studies"
         ) from None
     return frame.reindex(columns=schema.names).astype(object).where(lambda cells: cells.notna(), None)
 
@@ -352,5 +274,5 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ServelabError(f"{path}: cannot be read: {error}; comparing needs finished studies") from None
+        raise ServelabError(f"{path}: cannot be read: {error}; comparing needs finished, measured studies") from None
     return content
