@@ -128,6 +128,12 @@ def test_neighbours_on_a_scale_inform_each_other(six):
     assert len(measured) <= 18 < 40
 
 
+def test_of_slow_sizes_only_the_nearest_is_tried_alone(six):
+    project = six([stage("a", 5), *(stage(name) for name in "bcd")])
+    _, measured = searched(project, lambda options: 100.0 * 0.8 ** options.get("a", 0))
+    assert [options["a"] for options in measured if list(options) == ["a"]] == [1]
+
+
 def test_it_ends_when_nothing_promises_more(six):
     past, measured = searched(six(visits=40), lambda options: 100.0)
     reasons = [stage.plan.reason for stage in past if not stage.plan.applies]

@@ -29,6 +29,8 @@ from servelab.study.study import Stage, Study
 
 MOST = 10_000
 """Largest number of combinations that is planned."""
+_CLEARLY = 0.05
+"""A value is clearly slower than the baseline if its logarithm is so much less."""
 
 Chosen = tuple[tuple[str, str], ...]
 """Stage and label of each choice in a combination."""
@@ -257,20 +259,25 @@ class Knowledge:
             if not is_alone or (len(beside) < failures and company.max() > 0):
                 yield option, choice, company
 
-    def slow(self, taken: Sequence[int]) -> list[tuple[int, int]]:
-        """Options and changes that worked, but nowhere as fast as the baseline, and that none of `taken` has alone."""
+    def slow(self, taken: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Options and changes that worked, but nowhere as fast as the baseline, and that none of `taken` has alone.
+
+        A value on a scale is left out if one between it and the baseline's was clearly slower alone.
+        """
         levels, measured = self._space.levels[list(taken)], self._levels(self.fit)
         if self.baseline not in self.fit:
-            return []
+            return
         speeds = np.array([self._sign * math.log(self.rows[row]["objective_value"]) for row in self.fit])
-        is_fast, is_one = speeds >= speeds[self.fit.index(self.baseline)], (levels > 0).sum(1) == 1
-        return [
-            (option, choice)
-            for option, count in enumerate(self._space.counts)
-            for choice in range(1, count)
-            if (has := measured[:, option] == choice).any() and not (has & is_fast).any()
-            if not (is_one & (levels[:, option] == choice)).any()
-        ]
+        ahead = speeds - speeds[self.fit.index(self.baseline)]
+        is_fast, is_one = ahead >= 0, (measured > 0).sum(1) == 1
+        alone, slower = levels[(levels > 0).sum(1) == 1], measured[is_one & (ahead < -_CLEARLY)]
+        for option, (count, scale) in enumerate(zip(self._space.counts, self._space.scales, strict=True)):
+            sizes = np.zeros(count) if scale is None else np.nan_to_num(scale, nan=-np.inf)
+            first, nearer = sizes[0], sizes[slower[slower[:, option] > 0, option]]
+            for choice in sorted({*measured[~is_fast, option]} - {0, *measured[is_fast, option], *alone[:, option]}):
+                is_between = (nearer > min(first, sizes[choice])) & (nearer < max(first, sizes[choice]))
+                if not is_between.any():
+                    yield option, int(choice)
 
     def changes(self, row: int) -> int:
         """In how many settings a row's configuration differs from the baseline."""

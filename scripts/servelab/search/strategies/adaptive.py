@@ -49,10 +49,10 @@ _LITTLE = 0.05
 together."""
 _FAILURES = 4
 """A choice that failed alone is given up after so many failures, if there are two visits for each change."""
-_WORTH = 0.0002
+_WORTH = 0.00002
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
-The more there are, the less each promises alone: it falls with their number."""
+The more there are, the less each promises alone: it falls with their number. Ten times as much if it probably fails."""
 _LIKELY = 0.5
 """A combination that fails with this probability is no part of the design, nor takes the place of another start."""
 _AS_LIKELY = 0.9
@@ -259,7 +259,8 @@ class _Promising:
             gains = works * prediction.expected_gain(best)
             left = self._visits - len(taken) + len(refused) - len(found)
             is_owed, needed = self._owed(listed, works, [*taken, *found])
-            promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
+            chances = works * prediction.expected_gain(best + self._margin)
+            promises = (chances >= worth * np.where(works >= _LIKELY, 1, 10)).any()
             if is_owed.any() and (not promises or left <= needed + _EARLY):
                 gains = np.where(is_owed, works * np.exp(prediction.expected()), 0.0)
             elif not promises:
@@ -282,7 +283,7 @@ class _Promising:
         `new` combination (`Prediction.worth`) that is likely to work and, if visits are few, expected to beat the best.
         """
         model, works, levels = self._knowledge.surrogate, self._knowledge.working, self.space.levels
-        owes = any(self._knowledge.untried(taken, 1)) or self._knowledge.slow(taken)
+        owes = any(self._knowledge.untried(taken, 1)) or any(self._knowledge.slow(taken))
         if model is None or not works or (new and owes):
             return []
         prediction, known = model.at(levels[[*works, *new]]), len(works)
@@ -303,7 +304,7 @@ class _Promising:
         was slow, alone.
         """
         failures = _FAILURES if self._visits > 2 * sum(count - 1 for count in self.space.counts) else 1
-        untried, slow = list(self._knowledge.untried(taken, failures)), self._knowledge.slow(taken)
+        untried, slow = list(self._knowledge.untried(taken, failures)), list(self._knowledge.slow(taken))
         levels = self.space.levels[listed]
         owed = np.zeros(len(levels), dtype=bool)
         for _, _, company in untried:
