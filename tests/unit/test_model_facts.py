@@ -68,9 +68,11 @@ def test_the_kv_cache_is_within_a_tenth_of_what_a_start_printed(posted):
         division = division_of(engine, *asked, settings, engine.parallel({}, posted["arguments"], 1))
     else:
         division = Division(Parallel(posted.get("tensor", 1)), has_switch=board.has_switch, **posted["division"])
-    given = (shape, posted["stored_gib"] * GIB, board.memory_gib * GIB, division)
-    found = kv_room_bytes(*given) / GIB if "room_gib" in posted else kv_tokens(*given, posted["context"])
-    assert found == pytest.approx(posted.get("room_gib") or posted["tokens"], rel=0.1)
+    given = (shape, posted["stored_gib"] * GIB, posted.get("memory_gib", board.memory_gib) * GIB, division)
+    room = kv_room_bytes(*given)
+    found = {"room_gib": room / GIB, "states": division.state_limit(shape, room)}
+    found["tokens"] = kv_tokens(*given, posted.get("context", 1))
+    assert [found[what] == pytest.approx(posted[what], rel=0.1) for what in found if what in posted] == [True]
 
 
 def test_what_a_start_takes_depends_on_release_and_board():

@@ -16,8 +16,8 @@ _IN_NAMES = {
     "nvfp4": "(nv)?fp4",
     "mxfp4": "mxfp4",
     "fp8": "fp8",
-    "int8": "int8|w8a8|w8a16|8bit",
-    "int4": "int4|w4a16|awq|gptq|4bit",
+    "int8": "int8|w8a8|w8a16|8bit|q8_0",
+    "int4": r"int4|w4a16|awq|gptq|4bit|i?q[1-6]_\w+",
 }
 _BILLION = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?)b(?![a-z\d]|-\d+e)")
 """Parameters in a name such as `Llama-3.1-405B`; not in `17B-16E`, where they are those of a token."""

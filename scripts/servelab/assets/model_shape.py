@@ -33,7 +33,7 @@ class ModelShape:
     state_layers: int = 0
     full_kv_heads: int = 0
     full_values_per_kv_head: int = 0
-    """Of layers without a window, if theirs differ from those with one (Gemma 4)."""
+    """Of layers without a window, where the second is not 0: theirs differ from those with one (Gemma 4)."""
     copied_values: float = 0.0
     """Values of the weights that tensor parallelism does not split: the projections to compressed vectors."""
     is_latent: bool = False
@@ -76,6 +76,7 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     window = text.get("attention_chunk_size") if _CHUNKED in kinds else window
     in_window, expert = kinds.count(_WINDOW) + kinds.count(_CHUNKED), text.get("moe_intermediate_size") or 0
+    chosen = text.get("num_experts_per_tok") or text.get("top_k_experts") or 0
     return ModelShape(
         layers=layers,
         attention_heads=heads,
@@ -87,18 +88,16 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
         window_tokens=window or 0,
         state_bytes=kinds.count(_LINEAR) * _state_bytes(text),
         state_layers=kinds.count(_LINEAR),
-        full_kv_heads=text.get("num_global_key_value_heads") or 0,
+        full_kv_heads=text.get("num_global_key_value_heads") or kv_heads,
         full_values_per_kv_head=2 * (text.get("global_head_dim") or 0),
         copied_values=layers * text.get("hidden_size", 0) * (rank + rope + query) if rank else 0.0,
         is_latent=bool(rank),
         index_bytes=text["index_head_dim"] * 33 / 32 if text.get("index_topk") else 0.0,  # FP8 and a scale for 128
         hidden=text.get("hidden_size", 0),
-        widest=max(
-            0 if expert else text.get("intermediate_size") or 0, expert * (text.get("num_experts_per_tok") or 1)
-        ),
+        widest=max(0 if expert else text.get("intermediate_size") or 0, expert * (chosen or 1)),
         vocabulary=text.get("vocab_size", 0),
         expert_share=_expert_share(text, layers),
-        experts_per_token=text.get("num_experts_per_tok") or 0,
+        experts_per_token=chosen,
         **_encoder(config.get("vision_config") or {}),
     )
 

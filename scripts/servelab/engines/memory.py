@@ -66,11 +66,20 @@ class Division:
     states: int = 1
     """Of linear attention that a sequence keeps in each such layer."""
     state_pool: float = 0.0
-    """Size of a pool of its own for them, as a multiple of the KV cache's: SGLang has one."""
+    """Size of a pool of its own for them, as a multiple of the KV cache's: SGLang's; 0 if it holds `sequences`."""
     draft: ModelShape | None = None
     """The second model that guesses tokens, which keeps them too."""
     runtime_gib: float = _RUNTIME
     """GiB of kernels' workspaces; with the driver's, which vLLM before 0.9.2 counted too, 1.8 on an H100."""
+
+    def state_limit(self, shape: ModelShape, room_bytes: float) -> int | None:
+        """Sequences at most: a vLLM that counts graphs refuses more than have a block for a state; None if all do."""
+        if not shape.state_bytes or not self.has_graphs:
+            return None
+        group = min(shape.full_layers, shape.state_layers) or 1
+        groups = -(-shape.full_layers // group) - (-shape.state_layers // group)
+        most = int(room_bytes * groups / kv_bytes_each(shape, 1, self.number_bytes, self.parallel))
+        return max(0, most) if most < self.sequences else None
 
 
 def division_of(
@@ -84,6 +93,8 @@ def division_of(
     tokens, sequences = (effective.get(f"max_num_{each}") for each in ("batched_tokens", "seqs"))
     release, drafted = Version(version), effective.get("speculative_tokens")
     pool, since = effective.get("mamba-full-memory-ratio"), engine.graphs_inside_since
+    if isinstance(sequences, int) and not effective.get("prefix_caching"):
+        pool = 0.0
     counts_graphs = since is not None and release >= Version(since)
     context, is_amd = effective.get("context_length"), board.name.startswith("AMD")
     is_short = isinstance(context, int) and context <= 8192
@@ -151,7 +162,7 @@ def kv_bytes_each(
 
 def sequence_bytes(shape: ModelShape, tokens: int, division: Division) -> float:
     """The same for a sequence with what its draft keeps."""
-    states = 0 if division.state_pool else division.states
+    states = division.states if division.works_inside else 0
     given = (tokens, division.number_bytes, division.parallel, division.batched_tokens, states)
     return sum(kv_bytes_each(each, *given) for each in (shape, division.draft) if each)
 
@@ -181,7 +192,8 @@ def kv_room_bytes(shape: ModelShape, weights_bytes: float, memory_bytes: float, 
     weights = weights_bytes_each(weights_bytes, division.parallel, shape)
     if not division.works_inside:
         room = (memory_bytes - _fixed_bytes(division) - _DRIVER * GIB) * division.share - weights
-        return room / (1 + division.state_pool) if shape.state_bytes else room
+        kept = 0.0 if division.state_pool else division.sequences * shape.state_bytes / division.parallel.tensor
+        return (room - kept) / (1 + division.state_pool * bool(shape.state_bytes))
     return memory_bytes * division.share - weights - working_bytes(shape, division)
 
 

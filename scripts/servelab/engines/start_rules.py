@@ -72,7 +72,8 @@ def _attention_has_fp8(launch: PlannedStart) -> str | None:
     return f"an FP8 KV cache with FLASH_ATTN needs compute capability 9.0, {launch.board.name} has {capability}"
 
 
-def _blocks_are_whole(launch: PlannedStart) -> str | None:
+def blocks_are_whole(launch: PlannedStart) -> str | None:
+    """As the FP8 layers of vLLM and SGLang ask of tensor parallelism."""
     text = launch.config.get("text_config", launch.config)
     block = (launch.config.get("quantization_config") or {}).get("weight_block_size")
     experts = () if launch.settings.get("expert_parallel") else ("moe_intermediate_size",)
@@ -90,7 +91,7 @@ VLLM_RULES: tuple[Rule, ...] = (
     _steps_hold_all_sequences,
     _quantisation_is_the_weights,
     _attention_has_fp8,
-    _blocks_are_whole,
+    blocks_are_whole,
 )
 """vLLM's, from config/scheduler.py, config/model.py, v1/attention and the FP8 layers of 0.11.0 to 0.33.0."""
 

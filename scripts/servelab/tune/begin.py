@@ -141,8 +141,9 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     command = replace(command, engine=_here(command.engine, entries, device))
     entry = entries[command.engine]
     if tag := re.search(r":v?(\d+\.\d+\.\d+[\w.]*)", command.image or ""):
-        entry = _at_release(entry, command.engine, root, tag[1])
-    names = [each for each in entries if each != command.engine] if asked.all_engines else asked.engines
+        entry = entries[command.engine] = _at_release(entry, command.engine, root, tag[1])
+    others = [each for each in entries if each != command.engine and not command.model.endswith(".gguf")]
+    names = others if asked.all_engines else asked.engines
     if unknown := [each for each in names if each not in entries]:
         raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
     revision = asked.revision or command.revision
@@ -195,6 +196,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "workloads": [deciding],
     }
     notes = [*([why_changed] if why_changed else []), *_notes(command, now)]
+    if tag and tag[1] != now.version:
+        notes.append(f"The image has {command.engine} {tag[1]}, which has no lock here: the study has {now.version}.")
     notes += [f"{workload} has {now.load.users:,} requests: no more are in flight."] * (now.load.users < users)
     hosts = [each for each in (command.engine, *names) if entries[each].get("runtime") == "host"]
     notes += [f"{each} is the one that is installed on the node: {entries[each]['lock']} names it." for each in hosts]
@@ -303,8 +306,11 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     elif short := now.shortened(parallel):
         flags = " ".join(part for name, value in short.items() for part in rendered(name, value))
         found.append(f"The command may not start: the KV cache does not hold one whole context; {flags} would help.")
+    if most := now.state_limit:
+        fewer = f"the KV cache has states of about {most:,} sequences; --max-num-seqs {1 << (most.bit_length() - 1)}"
+        found.append(f"The command may not start: {fewer} would help.")
     share = now.effective.get("memory_share")
-    if now.board.is_cpu and share and "kv-cache-memory-bytes" not in now.effective:
+    if now.board.is_cpu and share:
         found.append(f"The engine takes {share:.0%} of the memory, and does not start where less is free.")
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")

@@ -88,7 +88,11 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
         now.engine.check_options(options, now.version)
     except ConfigError as error:
         return str(error)
-    settings, sizes = now.effective_with(options, arguments), now.engine.parallel(options, arguments, 1)
+    after = replace(now, options=options, arguments=arguments)
+    most, is_raised = after.state_limit, after.number("max_num_seqs") > now.number("max_num_seqs")
+    if most is not None and (is_raised or now.state_limit is None):
+        return f"the KV cache has states of about {most:,} sequences, and the engine refuses a larger limit"
+    settings, sizes = after.effective, now.engine.parallel(options, arguments, 1)
     context = settings["context_length"] if isinstance(settings["context_length"], int) else None
     start = PlannedStart(settings, now.model.facts.config, now.board, sizes, context)
     return next((why for rule in now.engine.start_rules if (why := rule(start))), None)

@@ -123,10 +123,13 @@ class Situation:
         """The same if another engine serves at its defaults: of the command its layout and context stay."""
         if engine is None or engine not in self.other_engines:
             return self
-        options = {name: value for name, value in self.options.items() if name in (*PARALLEL_OPTIONS, "context_length")}
+        other, kept = ENGINES.get(engine), (*PARALLEL_OPTIONS, "context_length")
+        options = {name: value for name, value in self.options.items() if name in kept and name in other.options}
+        if len(options) < sum(name in kept for name in self.options):  # without copies of experts, say
+            options["tensor_parallel_size"] = self.accelerators
         return replace(
             self,
-            engine=ENGINES.get(engine),
+            engine=other,
             version=self.other_engines[engine],
             options=options,
             arguments={},
@@ -178,6 +181,13 @@ class Situation:
         parallel = self.engine.parallel(self.options, self.arguments, self.accelerators)
         known, shape = self._memory(parallel, weights_gib), self.model.facts.shape
         return kv_tokens(shape, *known, self.load.tokens) if known and shape else None
+
+    @property
+    def state_limit(self) -> int | None:
+        """Sequences of a step at most, by an estimate, if the engine refuses the limit that it has."""
+        parallel = self.engine.parallel(self.options, self.arguments, self.accelerators)
+        known, shape = self._memory(parallel, None), self.model.facts.shape
+        return known[2].state_limit(shape, kv_room_bytes(shape, *known)) if known and shape else None
 
     @cached_property
     def smaller_formats(self) -> list[str]:
@@ -255,4 +265,7 @@ def started(now: Situation) -> tuple[Situation, str | None]:
     found = replace(
         now, options={**now.options, **options}, arguments={**now.arguments, **arguments}, accelerators=tensor
     )
+    if most := found.state_limit:
+        found = replace(found, options={**found.options, "max_num_seqs": 1 << (most.bit_length() - 1)})
+        return found, f"The baseline's limit of sequences is lower: the KV cache has states of about {most:,} of them."
     return found, why if options or arguments else None

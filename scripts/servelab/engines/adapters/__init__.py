@@ -113,6 +113,7 @@ class Engine(ABC):
     """Releases that sort all logits to draw tokens, as in a requirement of pip."""
     nodes_since: ClassVar[str | None] = None
     """First release that serves a model over several nodes as `command` starts it; None if none does."""
+    display: ClassVar[tuple[str, ...]] = ()  # the words in front of the model in the command that a user types
     port_flag: ClassVar[str | None] = "--port"
     """Flag of the port in a command that a user types; None if it is not set by one."""
     more_ports: ClassVar[int] = 0
@@ -120,8 +121,7 @@ class Engine(ABC):
     ready_path: ClassVar[str] = "/health"
     """Answers 200 once requests can be served."""
     cache_reset: ClassVar[str | None] = None
-    """Path of the request (POST) that empties the caches that one round could leave for the next, and answers 200 then;
-    None if only a restart does (`keeps_prompts`)."""
+    """Path of the POST that empties what a round leaves in caches (200 if so); None if only a restart does."""
     metrics_path: ClassVar[str | None] = None
     """Path of its metrics in Prometheus format; None if it has none."""
     metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -177,9 +177,9 @@ class Engine(ABC):
         """`cache_reset` of a server with these settings; empty if there is nothing to empty."""
         return self.cache_reset if self.cache_reset or self.keeps_prompts(options, arguments) else ""
 
-    @abstractmethod
     def display_base(self, model_id: str) -> list[str]:
-        """The command that a user types to serve a model with defaults."""
+        """The command that a user types to serve a model with defaults; empty if nothing starts it."""
+        return [*self.display, model_id] if self.display else []
 
     def own_flags(self) -> frozenset[str] | None:
         """Its flags if Servelab's own program parses them; None for all other engines."""
@@ -376,7 +376,7 @@ class Engine(ABC):
             command = self.display_nodes(command, nodes)
         return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])
 
-    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
+    def draft(self, method: str | None, model: str | None, steps: int, branches: int) -> Settings | None:
         """Settings that draft so many tokens ahead, in a tree with several branches; None if it cannot so."""
         return None
 

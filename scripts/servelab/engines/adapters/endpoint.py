@@ -98,9 +98,5 @@ class Endpoint(Engine):
         key += "".join(f' --header "{name}: ${variable}"' for name, variable in address.header_variables.items())
         return f"curl{key}{' --insecure' * address.insecure} {shlex.quote(api_url(address.url, 'models'))}"
 
-    def display_base(self, model_id: str) -> list[str]:
-        """See `Engine.display_base`; nothing starts it."""
-        return []
-
 
 ENGINES.register("endpoint", Endpoint())

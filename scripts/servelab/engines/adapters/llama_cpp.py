@@ -28,6 +28,7 @@ class LlamaCpp(Engine):
     """llama.cpp's server; its version is that of the `xllamacpp` package."""
 
     name = "llama.cpp"
+    display = ("llama-server", "--model")
     option_flags: ClassVar = {
         "max_num_seqs": flag("--parallel"),
         "max_num_batched_tokens": flag("--batch-size"),
@@ -83,9 +84,6 @@ class LlamaCpp(Engine):
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""
         return [str(python), "-c", "import xllamacpp; print(xllamacpp.__version__)"]
-
-    def display_base(self, model_id: str) -> list[str]:
-        return ["llama-server", "--model", model_id]
 
 
 ENGINES.register("llama.cpp", LlamaCpp())

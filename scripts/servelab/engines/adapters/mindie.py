@@ -76,6 +76,7 @@ class Mindie(Engine):
     """`mindieservice_daemon`; its version is that of MindIE, without the build number."""
 
     name = "mindie"
+    display = ("mindie", "serve")  # as published; it is `mindieservice_daemon` with settings in a file
     port_flag = None
     option_flags: ClassVar = {
         **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
@@ -119,10 +120,6 @@ class Mindie(Engine):
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; the daemon does not print it, but a file of its installation has it."""
         return ["python3", "-c", _READ_VERSION, str(python.parent.parent.parent / "version.info")]
-
-    def display_base(self, model_id: str) -> list[str]:
-        """The published notation; the real program is `mindieservice_daemon` with these settings in `config.json`."""
-        return ["mindie", "serve", model_id]
 
     def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """See `Engine.flags`; displayed as `Section.key=value`."""

@@ -12,6 +12,7 @@ from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import Parallel, argument, experts, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.start_rules import blocks_are_whole
 from servelab.engines.traits import Settings
 
 _CLASSES = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512), (1e9, 16384, 512, 512))
@@ -23,8 +24,10 @@ class Sglang(Engine):
     """SGLang's server."""
 
     name = "sglang"
+    display = ("python3", "-m", "sglang.launch_server", "--model-path")
     works_inside_share = False
     aiter_share = 0.85
+    start_rules = (blocks_are_whole,)
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp-size"),
         "pipeline_parallel_size": flag("--pp-size"),
@@ -97,9 +100,9 @@ class Sglang(Engine):
         nodes = ["--nnodes", str(serve.nodes), "--node-rank", str(serve.span.rank), "--dist-init-addr", meet]
         return [*base, *flags, *address, *nodes, "--enable-metrics"]
 
-    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
+    def draft(self, method: str | None, model: str | None, steps: int, branches: int) -> Settings | None:
         """See `Engine.draft`: EAGLE-3, and layers of the model's own weights, whatever their name."""
-        is_own = method.endswith("mtp")
+        is_own = bool(method and method.endswith("mtp"))
         if not is_own and method != "eagle3":
             return None
         tokens = steps + 1 if branches == 1 else steps * branches
@@ -123,9 +126,6 @@ class Sglang(Engine):
         """See `Engine.parallel`; with data-parallel attention, copies run on the tensor-parallel accelerators."""
         sizes = super().parallel(options, arguments, count)
         return replace(sizes, data=1) if argument(arguments, "--enable-dp-attention") else sizes
-
-    def display_base(self, model_id: str) -> list[str]:
-        return ["python3", "-m", "sglang.launch_server", "--model-path", model_id]
 
 
 ENGINES.register("sglang", Sglang())

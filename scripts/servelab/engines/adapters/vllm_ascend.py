@@ -34,7 +34,7 @@ class VllmAscend(Vllm):
     host_variables = CANN
     traits = Traits(starts_in_s=60, own_weights={"ascend": {"quantization": "ascend"}})
 
-    def draft(self, method: str, model: str | None, steps: int, branches: int) -> None:
+    def draft(self, method: str | None, model: str | None, steps: int, branches: int) -> None:
         """See `Engine.draft`; the plugin's methods are not known here."""
 
 

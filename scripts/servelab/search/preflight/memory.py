@@ -181,6 +181,9 @@ def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory, more_room:
     full, saw = needed(demand.sequences if demand.reserves_context else 1, demand.context)
     if full > room:
         return Finding(of, "warning", saw, "the engine may not start: lower context_length or max_num_seqs")
+    if (most := division.state_limit(shape, room)) is not None:
+        saw = f"{held} on {have}: states of about {most:,} sequences, fewer than max_num_seqs {division.sequences:,}"
+        return Finding(of, "warning", saw, "the engine may not start: lower max_num_seqs")
     if demand.reserves_context:
         return Finding(of, "ok", saw)
     together, saw = needed(demand.sequences, demand.tokens)

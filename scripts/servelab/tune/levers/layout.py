@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from servelab.engines.options import Parallel
 from servelab.tune.levers import Proposal, lever
@@ -17,12 +18,13 @@ def other_engines(now: Situation) -> Sequence[Proposal] | str:
     if not now.other_engines:
         return "no other engine was asked for (--engines, --all-engines)"
     reason = "14 of 25 published tunings were won by another engine than the first"
-    kept = now.on(next(iter(now.other_engines))).options
-    undone = dict.fromkeys(name for name in now.options if name not in kept)
-    return [
-        Proposal(f"{name} at its defaults", reason, "×0.4 to ×1.9", engine=name, options=undone, is_sure=True)
-        for name in now.other_engines
-    ]
+    found = []
+    for name in now.other_engines:
+        own = now.on(name).options
+        changed = {each: own.get(each) for each in {**now.options, **own} if own.get(each) != now.options.get(each)}
+        label, gain = f"{name} at its defaults", "×0.4 to ×1.9"
+        found.append(Proposal(label, reason, gain, engine=name, options=changed, is_sure=True))
+    return found
 
 
 @lever("layout", 3, "Accelerators for each server", "three pages of GPUStack")
@@ -40,24 +42,19 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
         if tensor > now.per_node or (tensor == now.accelerators and not split and not copies) or not fits:
             continue
         servers, shorter = now.per_node // tensor, now.shortened(each)
-        effect = "fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"
+        effect = "fewer exchanges between accelerators"
         if tensor == now.accelerators:
             effect = "each layer is shared, experts and attention alike"
+        elif tensor > now.accelerators:
+            effect = "more KV cache each"
+            split.pop("expert_parallel", None)  # experts would be split more finely
         costs = ["fits only with smaller weights"] * (now.fits(each) is False)
         costs += ["its context is shorter than the model's"] * bool(shorter)
         costs += ["several servers need a balancer"] * (servers > 1)
-        found.append(
-            Proposal(
-                f"TP{tensor}",
-                f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: {effect}",
-                "-21 to +80 % a node",
-                "; ".join(costs),
-                options={"tensor_parallel_size": tensor, **split},
-                arguments={**copies, **shorter},
-                accelerators=tensor,
-                is_sure=tensor != now.accelerators,
-            )
-        )
+        reason = f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: {effect}"
+        proposal = Proposal(f"TP{tensor}", reason, "-21 to +80 % a node", "; ".join(costs), accelerators=tensor)
+        options, arguments = {"tensor_parallel_size": tensor, **split}, {**copies, **shorter}
+        found.append(replace(proposal, options=options, arguments=arguments, is_sure=tensor != now.accelerators))
     return found or "no other size fits"
 
 
@@ -75,36 +72,23 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
         found.append(Proposal("expert parallel", reason, "-7 to +4 %", options={"expert_parallel": True}))
     spread, shape = Parallel(data=now.per_node), now.model.facts.shape
     is_latent = bool(shape and shape.is_latent)
-    if copies := now.engine.traits.copies_attention:
-        size = count if count > 1 else now.per_node
+    size, copies = count if count > 1 else now.per_node, now.engine.traits.copies_attention
+    if copies and now.number(copies) < size:
         wide = {"tensor_parallel_size": size} if size != count else {}
         reason = f"the KV cache is not copied on {size} accelerators"
         if shape and shape.kv_heads % size == 0:
             reason = f"each of {size} accelerators computes the attention of its own requests"
         for share in ({}, {"memory_share": 0.85}):
-            proposal = Proposal(
-                f"attention DP{size}" + (", memory share 0.85" if share else ""),
-                reason,
-                "-9 to +144 %",
-                options={**wide, **share},
-                arguments={copies: size},
-                accelerators=wide.get("tensor_parallel_size"),
-                is_sure=is_latent,
-            )
-            found.append(proposal)
-    elif now.number("data_parallel_size") == 1 and now.fits(spread) is not False:
-        found.append(
-            Proposal(
-                f"DP{now.per_node} with experts",
-                f"experts spread over {now.per_node}, attention and its KV cache whole on each",
-                "-9 to +144 %",
-                "the weights of attention on each accelerator; the context may have to be shorter",
-                options={"tensor_parallel_size": 1, "data_parallel_size": now.per_node, "expert_parallel": True},
-                arguments=now.shortened(spread),
-                accelerators=now.per_node,
-                is_sure=is_latent,
-            )
-        )
+            label = f"attention DP{size}" + (", memory share 0.85" if share else "")
+            proposal = Proposal(label, reason, "-9 to +144 %", options={**wide, **share}, arguments={copies: size})
+            found.append(replace(proposal, accelerators=wide.get("tensor_parallel_size"), is_sure=is_latent))
+    elif not copies and now.number("data_parallel_size") == 1 and now.fits(spread) is not False:
+        reason = f"experts spread over {now.per_node}, attention and its KV cache whole on each"
+        cost = "the weights of attention on each accelerator; the context may have to be shorter"
+        proposal = Proposal(f"DP{now.per_node} with experts", reason, "-9 to +144 %", cost, is_sure=is_latent)
+        options = {"tensor_parallel_size": 1, "data_parallel_size": now.per_node, "expert_parallel": True}
+        arguments = now.shortened(spread)
+        found.append(replace(proposal, options=options, arguments=arguments, accelerators=now.per_node))
     return found or "the command does so already"
 
 

@@ -49,17 +49,22 @@ def share(now: Situation) -> Sequence[Proposal] | str:
     name = now.engine.traits.share_argument or "memory_share"
     if now.board.is_cpu or not isinstance(known, float):
         return "the engine has no such setting here"
-    value = _LARGE if now.engine.works_inside_share else min(_LARGE, round(known + _MORE, 2))
+    own = now.engine.defaults(now.version, now.board, now.options, now.arguments).get("memory_share")
+    is_less = isinstance(own, float) and known < own  # typed, as the layout's own is `own`
+    value = own if isinstance(own, float) and is_less else min(_LARGE, round(known + _MORE, 2))
+    if now.engine.works_inside_share:  # others may find too little outside it
+        value = _LARGE
     if known >= value:
         return f"the command has {known}"
     tokens = now.kv_tokens()
     if tokens and tokens > 2 * now.users_each * now.load.tokens:
         return f"the KV cache holds about {tokens:,} tokens, twice what the load needs"
-    reason = f"{known} without it; more KV cache for {now.users_each} requests in flight"
+    itself = f", {own} by the engine itself" * is_less
+    reason = f"{known} now{itself}; more KV cache for {now.users_each} requests in flight"
     label, gain = f"memory share {value}", "0 to +134 %"
     is_option = name in now.engine.options
     given, arguments = ({name: value}, {}) if is_option else ({}, {name: value})
-    return [Proposal(label, reason, gain, options=given, arguments=arguments)]
+    return [Proposal(label, reason, gain, options=given, arguments=arguments, is_sure=is_less)]
 
 
 @lever("kv-dtype", 7, "Numbers of the KV cache", "vLLM's blog, April 2026; GPUStack")
@@ -73,6 +78,6 @@ def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
     need, tokens = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2), now.kv_tokens()
     if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
         return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as is known"
-    reason = f"{need:,} tokens are in flight; the KV cache holds twice as many"
+    reason = f"{need:,} tokens are in flight; the KV cache holds twice the tokens of now"
     is_sure = (now.kv_tokens(now.least_weights_gib) or _MANY) < need  # also with the smallest weights
     return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=is_sure)]

@@ -19,16 +19,17 @@ def drafts(now: Situation) -> Sequence[Proposal] | str:
     if now.load.is_random:
         return "prompts of random tokens cannot be guessed"
     method, model = now.model.draft.get("method"), now.model.draft.get("model")
-    if not method or not now.engine.draft(method, model, 1, 1):
+    if not (method or model) or not now.engine.draft(method, model, 1, 1):
         return "no draft of this model is known here for this engine"
     drafter = f"{model} was made for this model" if model else f"the weights have {method} layers"
     reason = f"{drafter}, and {now.users_each} are in flight at a server"
     gain = "+10 to +49 % with few in flight, -67 to +56 % at full load"
-    trees = [_TREE] if now.users_each <= _FEW and not method.endswith("mtp") else []
-    found = []
-    for steps, branches in [*trees, *((each, 1) for each in ((3, 1, 2) if now.users_each <= _SOME else (1, 2)))]:
+    is_few, found = now.users_each <= _FEW, []
+    trees = [_TREE] if is_few and not str(method).endswith("mtp") else []
+    ahead = (3, 5, 1) if is_few else (3, 1, 2) if now.users_each <= _SOME else (1, 2)
+    for steps, branches in [*trees, *((each, 1) for each in ahead)]:
         if settings := now.engine.draft(method, model, steps, branches):
-            label = f"{method}, {steps} ahead" + f", {branches} branches" * (branches > 1)
+            label = f"{method or 'draft'}, {steps} ahead" + f", {branches} branches" * (branches > 1)
             found.append(Proposal(label, reason, gain, options=settings[0], arguments=settings[1]))
     return found
 

@@ -8,8 +8,6 @@ from servelab.engines.options import OPTIONS
 from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
-_LIMITS = ("max_num_batched_tokens", "memory_share")
-"""Settings that slow a server if they are low."""
 _SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False, "attention_backend": "off"}
 """Settings whose value is the slower one, as a rule."""
 
@@ -21,7 +19,7 @@ def undo(now: Situation) -> Sequence[Proposal] | str:
     found = []
     for name, default in own.items():
         value = now.effective.get(name)
-        is_lower = name in _LIMITS and isinstance(value, (int, float)) and value < default  # type: ignore[operator]
+        is_lower = name == "max_num_batched_tokens" and isinstance(value, int) and value < default  # type: ignore[operator]
         is_slower = is_lower or (name in _SWITCHES and value == _SWITCHES[name])
         if value == default or not (is_slower or name in ("max_num_batched_tokens", "gpu-layers")):
             continue
