@@ -346,7 +346,7 @@ def test_missing_chart_decision_and_run_are_named(study, tmp_path):
     kept.rename(decision)
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     table["run_ids"] = [["0" * 20]] * len(table)
-    with pytest.raises(ServelabError, match=r"00000/\w+\.json: No such file"):
+    with pytest.raises(ServelabError, match=r"00000/\w+\.json: No such file.*; restore it"):
         content(study, table=table)
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from servelab.archive.layout import CODE, RESULTS, WORKFLOW, files_below
 from servelab.core.credentials import leaves
 from servelab.core.errors import ServelabError
+from servelab.core.files import read_json
 from servelab.core.identity import content_id, file_sha256, workload_id
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import faults_of_seal
@@ -211,16 +212,6 @@ def referenced_runs(files: Iterable[Path]) -> list[str]:
     contents = (read_json(file) if file.suffix == ".json" else _columns(file) for file in files)
     texts = ((key, value) for content in contents for _, key, value in leaves(content) if isinstance(value, str))
     return list(dict.fromkeys(value for key, value in texts if _KEY.search(key) and _ID.fullmatch(value)))
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; `ServelabError` names one that is missing or broken."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ServelabError(f"{path}: missing") from None
-    except (OSError, ValueError) as error:
-        raise ServelabError(f"{path}: cannot be read: {error}") from None
 
 
 def _columns(file: Path) -> dict[str, list[Any]]:

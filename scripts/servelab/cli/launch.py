@@ -165,11 +165,13 @@ class Workflow:
         studies, known = _studies(words), study_names(root)
         check_names(studies, known)
         if is_json and name == "plan":
-            from servelab.report.json_output import print_line  # here, as other subcommands need neither
+            from servelab.measure.sealed_runs import SealedRuns  # here, as other subcommands need none of these
+            from servelab.report.json_output import print_line
             from servelab.search.forecast import forecast
 
+            runs = SealedRuns(Path("results/runs"), report=lambda line: print(line, file=sys.stderr))
             for project in named_studies(studies):
-                print_line(forecast(project, Path("results")))
+                print_line(forecast(project, Path("results"), runs.is_complete))
             return
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, as in many images, each rule compiles all code
         variables = {}

@@ -88,8 +88,22 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-class NotJsonError(ServelabError):
-    """A file is not JSON at all."""
+REMEDY = "restore it, or remove what is left of it: `servelab run` makes it"
+"""For a file of the results that is missing or damaged."""
+
+
+def check_stage(path: Path, stage: str) -> None:
+    """`ServelabError` if a file of this stage lies below `stages/` in the folder of another."""
+    if path.parent.parent.name == "stages" and path.parent.name != stage:
+        raise ServelabError(f"{path}: is of stage {stage}; {REMEDY}")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of the results; `ServelabError` names one that is missing or broken."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ServelabError(f"{path}: cannot be read: {error}; {REMEDY}") from None
 
 
 class JsonPart(BaseModel):
@@ -103,12 +117,15 @@ class JsonFile(JsonPart):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The content of a file; `ServelabError` names the file, and the key if one is missing or wrong."""
+        """The content of a file; `ServelabError` names the file, the key if one is missing or wrong, and a remedy."""
         try:
-            content = path.read_bytes()
+            found = cls.parse(path.read_bytes(), path)
         except OSError as error:
-            raise ServelabError(f"{path}: {error.strerror}") from None
-        return cls.parse(content, path)
+            raise ServelabError(f"{path}: {error.strerror}; {REMEDY}") from None
+        except ServelabError as error:
+            raise ServelabError(f"{error}; {REMEDY}") from None
+        check_stage(path, getattr(found, "stage", path.parent.name))
+        return found
 
     @classmethod
     def parse(cls, content: bytes, path: Path) -> Self:
@@ -117,8 +134,6 @@ class JsonFile(JsonPart):
             return cls.model_validate_json(content)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            if first["type"] == "json_invalid":
-                raise NotJsonError(f"{path}: {first['msg']}") from None
             key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
             raise ServelabError(f"{path}: {key}: {first['msg']}") from None
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 
 from servelab.core.errors import Outage
-from servelab.core.files import JsonFile, NotJsonError, move_folder
+from servelab.core.files import JsonFile, move_folder
 from servelab.core.identity import file_sha256, run_id
 from servelab.core.processes import stop_all
 from servelab.core.result_lock import claim, is_claimed
@@ -96,12 +96,9 @@ def attempts(parent: Path) -> list[Attempt]:
 
 
 def read_status(folder: Path, kind: type[Status]) -> Status | None:
-    """The status of a complete run; None if there is none. `ServelabError` if it is of another kind."""
+    """The status of a complete run; None if there is none. `ServelabError` if it cannot be read."""
     path = folder / "status.json"
-    try:
-        return kind.read(path) if path.exists() else None
-    except NotJsonError:
-        return None
+    return kind.read(path) if path.exists() else None
 
 
 def make_once(output: Path, work_in: Callable[[Path], None], kind: type[Status]) -> Status:

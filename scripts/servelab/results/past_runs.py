@@ -196,5 +196,5 @@ def finished_studies(results: Path) -> list[Path]:
     """Folders of all studies with a recommendation, by kind and name; `ConfigError` if there is none."""
     found = [file.parent for kind in _KINDS for file in sorted(results.glob(f"{kind}/*/recommended.json"))]
     if not found:
-        raise ConfigError(f"{results}: no study is finished; `make status` prints how far each is")
+        raise ConfigError(f"{results}: no study is finished; `servelab status` prints how far each is")
     return found

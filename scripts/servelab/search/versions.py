@@ -118,7 +118,7 @@ def read_answers(folder: Path) -> dict[str, StudyAnswer]:
     answers = {}
     for file in sorted(folder.glob("*.json")):
         try:
-            answers[file.stem] = StudyAnswer.read(file)
+            answers[file.stem] = StudyAnswer.parse(file.read_bytes(), file)
         except ServelabError as error:
             raise ServelabError(f"{file}: not an answer of a study ({error}); remove it") from None
     return answers

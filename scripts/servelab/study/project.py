@@ -6,15 +6,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from servelab.answers.sets import QUESTION_SETS, Questions, QuestionsParameters
 from servelab.assets.datasets import Dataset
 from servelab.assets.model_files import CONVERTERS, GGUF_QUANTIZER
 from servelab.assets.workloads import NamedWorkload
-from servelab.core.errors import ConfigError
+from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import JsonFile, JsonPart, own_or_shipped, write_json
 from servelab.core.identity import lock_sha256
 from servelab.core.registry import nearest
@@ -216,7 +216,6 @@ class StudySummary(JsonFile):
 
 SearchedStudy = Study | RecordedStudy
 SearchedPlan = Plan | RecordedPlan
-_PLAN: TypeAdapter[SearchedPlan] = TypeAdapter(Annotated[RecordedPlan | Plan, Field(union_mode="left_to_right")])
 """A live plan has no `reference`, so it is no recorded one."""
 
 
@@ -227,7 +226,10 @@ def load_searched(path: Path) -> SearchedStudy:
 
 def read_plan(path: Path) -> SearchedPlan:
     """The plan of a stage, of either kind."""
-    return _PLAN.validate_json(path.read_bytes())
+    try:
+        return RecordedPlan.read(path)
+    except ServelabError:
+        return Plan.read(path)
 
 
 LIVE, RECORDED = "studies", "recorded"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,8 @@ from typing import Any, TextIO
 
 from snakemake.logging import logger
 
+from servelab.core.errors import ServelabError
+from servelab.core.files import read_json
 from servelab.measure.run_files import RunStatus, fault_file
 from servelab.measure.run_folder import read_status
 from servelab.search.progress import StageProgress, StudyProgress
@@ -51,8 +52,8 @@ class ProgressHandler(logging.Handler):
             said = self._console.job_fails(event)
             message = "; ".join(line.strip() for line in said[1:-1] or said).removeprefix("error: ")
             why: dict[str, Any] = {"kind": "outage" if runs else "error"}
-            with suppress(FileNotFoundError):  # where the job was killed
-                why = json.loads(fault_file(self._results / "runs" / runs[-1]).read_bytes()) if runs else why
+            with suppress(ServelabError):  # where the job was killed
+                why = read_json(fault_file(self._results / "runs" / runs[-1])) if runs else why
             self._tell("failed", job, runs, message=message, **why)
 
     def _finished(self, job: Event, runs: list[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.archive.contents import made_of
+from servelab.core.files import read_json
 from servelab.results.parse import TABLES
 from servelab.search.versions import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of
@@ -111,7 +112,7 @@ class StudyFiles:
     def archive(self, search: str) -> str:
         """The file that names a study's archive; it is removed if the archive was, which is then made again."""
         named = Path(f"results/archives/{search}.json")
-        if named.exists() and not ("results/archives" / Path(json.loads(named.read_bytes())["archive"])).exists():
+        if named.exists() and not ("results/archives" / Path(read_json(named)["archive"])).exists():
             named.unlink()
         return str(named)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.core.errors import ServelabError
-from servelab.core.files import replacing
+from servelab.core.files import REMEDY, check_stage, replacing
 
 if TYPE_CHECKING:
     import pandas as pd  # slow to load, and not every job that writes a table needs it
@@ -32,9 +32,12 @@ def read_tables(paths: Sequence[Path], schema: pa.Schema | None = None) -> pd.Da
     tables = []
     for path in paths:
         try:
-            tables.append(pq.read_table(path, schema=schema))
+            tables.append(pq.read_table(path, schema=schema, page_checksum_verification=True))
+            tables[-1].validate(full=True)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise ServelabError(f"{path}: not a readable Parquet file: {error}") from None
+            raise ServelabError(f"{path}: not a readable Parquet file: {str(error).strip()}; {REMEDY}") from None
+        if "stage" in tables[-1].schema.names and len(tables[-1]):
+            check_stage(path, tables[-1]["stage"][0].as_py())
     frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     return frame
 
@@ -56,9 +59,9 @@ def read_bytes(content: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes Parquet, whole or not at all."""
+    """Writes Parquet with checksums, whole or not at all."""
     with replacing(path) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 RecordArray = npt.NDArray[np.void]

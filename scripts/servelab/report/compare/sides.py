@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +9,15 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from servelab.core.errors import ServelabError
+from servelab.core.files import read_json
 from servelab.core.identity import canonical_json
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table
 from servelab.results.compare_with_baseline import Starts
 from servelab.search.recommended import Recommended, recommended_of
 from servelab.search.verdict import comparison_row, machine_of
@@ -186,8 +186,10 @@ def read_side(folder: Path, name: str) -> StudySide:
 
     Logs of a recorded study have too few facts to be compared.
     """
+    if not (folder / "stages" / CONFIRM).exists():
+        raise ServelabError(f"{folder}: comparing needs finished, measured studies")
     study = StudySummary.read(folder / "study.json")
-    plans = [_json(folder / "stages" / stage / "plan.json") for stage in _stages(folder, study)]
+    plans = [read_json(folder / "stages" / stage / "plan.json") for stage in _stages(folder, study)]
     recommended = Recommended.read(folder / "recommended.json")
     found: dict[str, StudyRun] = {}
     try:
@@ -261,18 +263,5 @@ def _measured_at(runs: Path, row: Mapping[str, Any]) -> str:
 
 def _table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     """A table's rows; columns that an older table lacks are null."""
-    try:
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise ServelabError(
-            f"{path}: not a readable Parquet file ({error}); comparing needs finished, measured studies"
-        ) from None
-    return frame.reindex(columns=schema.names).astype(object).where(lambda cells: cells.notna(), None)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ServelabError(f"{path}: cannot be read: {error}; comparing needs finished, measured studies") from None
-    return content
+    frame = read_table(path).reindex(columns=schema.names).astype(object)
+    return frame.where(lambda cells: cells.notna(), None)
