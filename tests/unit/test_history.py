@@ -317,6 +317,6 @@ def test_another_question_is_told_and_another_title_is_none(study_content, make_
 
 def test_a_broken_answer_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(ServelabError, match=r"x\.json: not an answer of a study"):
+    with pytest.raises(ServelabError, match=r"x\.json: .*; restore it, or remove"):
         read_answers(tmp_path)
     assert set(StudyAnswer.model_fields) >= {"versions", "question", "recommended"}

@@ -88,7 +88,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-REMEDY = "restore it, or remove what is left of it: `servelab run` makes it"
+REMEDY = "restore it, or remove what is left of it and run again"
 """For a file of the results that is missing or damaged."""
 
 
@@ -101,9 +101,12 @@ def check_stage(path: Path, stage: str) -> None:
 def read_json(path: Path) -> Any:
     """The content of a JSON file of the results; `ServelabError` names one that is missing or broken."""
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ServelabError(f"{path}: cannot be read: {error}; {REMEDY}") from None
+    if isinstance(found, dict):
+        check_stage(path, found.get("stage", path.parent.name))
+    return found
 
 
 class JsonPart(BaseModel):

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from servelab.assets.pinned_file import StoredModel
 from servelab.core.errors import ConfigError, Outage
-from servelab.core.identity import content_id
+from servelab.core.files import REMEDY, read_json
+from servelab.core.identity import content_id, file_sha256
 from servelab.core.run_spec import SERVED, ProtocolSpec, RunSpec, Strict
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.balancers import planned_balancer
@@ -104,6 +105,9 @@ class RunInputs:
         for path in (self.model_json, self.requests, *self.second_models.values()):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")
+        described = self.requests.with_name("workload.json")
+        if described.is_file() and read_json(described).get("requests_sha256") != file_sha256(self.requests):
+            raise ConfigError(f"{self.requests}: was changed since it was made; {REMEDY}")
         if self.engine.already_runs:
             self._check_reach()
         balancer = planned_balancer(spec.served.balancer.name, spec.hardware.replicas) if spec.served.balancer else None

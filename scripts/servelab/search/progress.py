@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -152,9 +151,8 @@ class StudyProgress:
         return self._plans[stage][1]
 
     def _status(self, run_id: str) -> RunStatus | None:
-        with suppress(ServelabError):  # one that cannot be read is measured again
-            if run_id not in self._statuses and (status := read_status(self._results / "runs" / run_id, RunStatus)):
-                self._statuses[run_id] = status
+        if run_id not in self._statuses and (status := read_status(self._results / "runs" / run_id, RunStatus)):
+            self._statuses[run_id] = status
         return self._statuses.get(run_id)
 
     def _winner(self, stage: str, plan: Plan) -> str | None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ConfigError
 from servelab.core.files import FiniteOrNull, JsonFile
 from servelab.core.identity import canonical_json, content_id
 from servelab.core.run_spec import EngineSpec, RunSpec
@@ -115,13 +115,7 @@ def make_answer(
 
 def read_answers(folder: Path) -> dict[str, StudyAnswer]:
     """All answers of a study by the ids of their versions; `ServelabError` names a file that is not an answer."""
-    answers = {}
-    for file in sorted(folder.glob("*.json")):
-        try:
-            answers[file.stem] = StudyAnswer.parse(file.read_bytes(), file)
-        except ServelabError as error:
-            raise ServelabError(f"{file}: not an answer of a study ({error}); remove it") from None
-    return answers
+    return {file.stem: StudyAnswer.read(file) for file in sorted(folder.glob("*.json"))}
 
 
 Row = dict[str, Any]

@@ -182,10 +182,7 @@ class StudySide:
 
 
 def read_side(folder: Path, name: str) -> StudySide:
-    """The finished study in a folder of results; `ServelabError` names the file that is missing or cannot be read.
-
-    Logs of a recorded study have too few facts to be compared.
-    """
+    """The finished study in a folder of results; `ServelabError` names the file that is missing or cannot be read."""
     if not (folder / "stages" / CONFIRM).exists():
         raise ServelabError(f"{folder}: comparing needs finished, measured studies")
     study = StudySummary.read(folder / "study.json")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from servelab.assets.model_files import load_model
 from servelab.assets.model_shape import shape_of_config
@@ -24,6 +23,8 @@ from servelab.engines.adapters import Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.start_rules import second_models
 from servelab.machine.devices import DEVICES
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table
 from servelab.search.course import settled
 from servelab.search.planning import plan_stage
 from servelab.search.strategies import stage_names, strategy_of
@@ -246,10 +247,10 @@ class Place:
         is_chat = named.endpoint == "chat"
         file = self.results / "workloads" / workload_id(self.project.workload_spec(workload)) / "requests.parquet"
         if file.exists():
-            table = pq.read_table(file, columns=["phase", "input_tokens", "output_tokens"])
-            longest = pc.max(pc.add(table["input_tokens"], table["output_tokens"])).as_py()
-            measured = pc.sum(pc.equal(table["phase"], "measured")).as_py()
-            return Requests(measured, longest, True, is_chat)
+            columns = [schemas.WORKLOAD_REQUESTS.field(name) for name in ("phase", "input_tokens", "output_tokens")]
+            table = read_table(file, pa.schema(columns))
+            longest = int((table["input_tokens"] + table["output_tokens"]).max())
+            return Requests(int((table["phase"] == "measured").sum()), longest, True, is_chat)
         kind = WORKLOADS.get(named.kind)
         parameters = kind.Parameters.model_validate(named.parameters)
         return Requests(parameters.num_requests, kind.longest_tokens(parameters), False, is_chat)
