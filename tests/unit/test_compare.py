@@ -227,7 +227,7 @@ def test_an_unfinished_study_is_named(base, tmp_path):
     folder = tmp_path / "results/studies/x"
     shutil.copytree(base.folder, folder)
     (folder / "stages/confirm/plan.json").unlink()
-    with pytest.raises(ServelabError, match=r"confirm/plan\.json.*finished"):
+    with pytest.raises(ServelabError, match=r"confirm/plan\.json: missing.*finished"):
         read_side(folder, "x")
     done = run_servelab("compare", base.folder, tmp_path / "nothing")
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr

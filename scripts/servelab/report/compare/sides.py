@@ -183,8 +183,8 @@ class StudySide:
 
 def read_side(folder: Path, name: str) -> StudySide:
     """The finished study in a folder of results; `ServelabError` names the file that is missing or cannot be read."""
-    if not (folder / "stages" / CONFIRM).exists():
-        raise ServelabError(f"{folder}: comparing needs finished, measured studies")
+    if not (proof := folder / "stages" / CONFIRM / "plan.json").exists():
+        raise ServelabError(f"{proof}: missing; comparing needs finished, measured studies")
     study = StudySummary.read(folder / "study.json")
     plans = [read_json(folder / "stages" / stage / "plan.json") for stage in _stages(folder, study)]
     recommended = Recommended.read(folder / "recommended.json")
