@@ -17,7 +17,7 @@ from servelab.core.errors import Outage
 from servelab.core.files import JsonFile, move_folder, write_text
 from servelab.core.identity import content_id
 from servelab.core.result_lock import claim, is_claimed
-from servelab.core.run_spec import SENT, SERVED, RunSpec
+from servelab.core.run_spec import SENT, SERVED, RunSpec, Strict
 from servelab.core.seal import Seal, seal_of
 from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status
 from servelab.metrics.tables.io import write_table
@@ -31,6 +31,19 @@ class Status(JsonFile):
     by: str
     run_id: str = RUN
     seal: Seal | None = None
+
+
+class Part(Strict):
+    kept: int
+
+
+class OfAnotherVersion(Status):
+    part: Part
+
+
+def test_keys_of_other_versions_are_ignored(tmp_path):
+    content = b'{"by": "me", "gone": 1, "part": {"kept": 2, "gone": 3}}'
+    assert OfAnotherVersion.parse(content, tmp_path).part == Part(kept=2)
 
 
 def write_sealed(folder: Path, by: str, name: str = RUN) -> None:

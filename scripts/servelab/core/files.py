@@ -134,7 +134,7 @@ class JsonFile(JsonPart):
     def parse(cls, content: bytes, path: Path) -> Self:
         """The content of a file that was read already; errors as of `read`."""
         try:
-            return cls.model_validate_json(content)
+            return cls.model_validate_json(content, extra="ignore")  # of parts that a study shares too
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
