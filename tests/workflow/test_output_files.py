@@ -39,7 +39,7 @@ def left_by(results):
 
 @pytest.fixture(scope="module", params=["measured", pytest.param("all", marks=pytest.mark.slow)])
 def left(request, finished, everything):
-    """Results of a measured study; or of a recorded one beside it and of a comparison of the two, too."""
+    """Results of a measured study; or of a recorded one and a comparison beside it, too."""
     return everything() if request.param == "all" else finished.folder / "results"
 
 
@@ -52,7 +52,7 @@ def everything(finished, tmp_path_factory):
         workspace = finished.copy(tmp_path_factory.mktemp("output") / "copy")
         workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [example]\n")
         workspace.snakemake()
-        command = [sys.executable, "scripts/servelab_command.py", "compare", "tiny", "results/recorded/example"]
+        command = [sys.executable, "scripts/servelab_command.py", "compare", "tiny", "studies/tiny"]
         subprocess.run(command, cwd=workspace.folder, env=workspace.environment(), check=True)
         workspace.snakemake("results/index.html", "--forcerun", "render_index")
         return workspace.folder / "results"
