@@ -8,7 +8,6 @@ import argparse
 import os
 import secrets
 import socket
-import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,8 +30,6 @@ _PER_SLOT = 4
 """Requests of a visit for each that is in flight, so that the load is steady for most of it."""
 _RATE_S = 20
 """Seconds that a load at a rate is sent for."""
-_LONG_S = 60.0
-"""The remaining time is printed if it is at least this long."""
 
 
 def options() -> argparse.ArgumentParser:
@@ -148,13 +145,9 @@ def _visits(
 ) -> dict[Point, list[LoadResult]]:
     """The results of each load in each visit. Every other visit begins with the last load, against drift."""
     results: dict[Point, list[LoadResult]] = {point: [] for point in points}
-    begun = time.monotonic()
     for visit in range(arguments.visits):
-        left_s = (time.monotonic() - begun) / visit * (arguments.visits - visit) if visit else 0.0
-        left = f"; about {left_s / 60:.0f} min left" if left_s >= _LONG_S else ""
         for point in points if visit % 2 == 0 else reversed(points):
-            log_line(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests{left}")
-            left = ""
+            log_line(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests")
             number = 1 + visit * len(points) + points.index(point)
             result = send_point(
                 target,

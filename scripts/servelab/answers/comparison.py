@@ -71,7 +71,7 @@ def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.
     `lost` and `gained` are the questions that only one side has right. Tango 1998, Statistics in Medicine 17, 891. Its
     interval keeps its error also where few or no questions changed.
     """
-    value, z = (lost - gained) / total, _quantile(confidence)
+    value, z = (lost - gained) / total, NormalDist().inv_cdf((1 + confidence) / 2)
 
     def score(difference: float) -> float:
         """How many standard errors the data are above a true difference; it falls from 1 to −1."""
@@ -100,7 +100,3 @@ def _root(falls: Callable[[float], float], low: float, high: float) -> float:
         else:
             high = middle
     return (low + high) / 2
-
-
-def _quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf((1 + confidence) / 2)
