@@ -42,11 +42,8 @@ class PointResult(JsonPart):
     """One load."""
 
     name: str = Field(description="`16 at once` or `2.5 per second`.")
-    max_concurrency: int | None
-    request_rate: float | None
     requests: int = Field(description="Requests of all visits.")
     failed: int
-    without_done: int = Field(0, description="Successes that ended without `[DONE]`.")
     cached_percent: float | None = Field(
         description="Share of the prompts' tokens that came from a cache, as the server reports; null if it does not."
     )
@@ -113,11 +110,8 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
     tokens = float(rows["input_tokens"].sum())
     return PointResult(
         name=point.name,
-        max_concurrency=point.max_concurrency,
-        request_rate=point.request_rate,
         requests=records.num_rows,
         failed=records.num_rows - records["error"].null_count,
-        without_done=sum(each.without_done for each in stats),
         cached_percent=100 * float(rows["cached_tokens"].sum()) / tokens if tokens else None,
         validity=verdict(findings)[0],
         findings=[BenchFinding(**finding) for finding in findings],

@@ -46,15 +46,13 @@ def plain_words(bench: Bench) -> list[str]:
     latency += f"; then a token every {_text(first, 'tpot_ms')} ms"
     latency += f" and {_text(last, 'tpot_ms')} ms." if last is not first else "."
     doubtful = [point.name for point in bench.points if point.validity != "ok"]
-    succeeded = f"{requests - failed:,} of {requests:,} requests succeeded"
-    if without_done := sum(point.without_done for point in bench.points):
-        succeeded += f" ({without_done:,} ended without [DONE])"
     believed = f"Do not rely on: {', '.join(doubtful)} (see the report)." if doubtful else "No check failed."
     return [
         f"{bench.asked.model} gives at most {_text(best, 'output_tokens_per_s')} output tokens per second, "
         f"with {best.name}.",
         latency,
-        f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
+        f"{requests - failed:,} of {requests:,} requests succeeded; each load was sent {bench.load.visits} times. "
+        f"{believed}",
         f"Not known: {', '.join(name for name, _ in _unknowns(bench))}.",
     ]
 

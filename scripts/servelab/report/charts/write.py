@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -22,7 +22,6 @@ from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
 
-FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2
 _NAMED = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*)/>')
 """A mark with a description, as vl-convert writes it; as a title, browsers show it without a script."""
@@ -81,7 +80,7 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.Data
     )
 
 
-def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Path]) -> None:
+def write_chart(chart: Chart, frame: pd.DataFrame, outputs: Mapping[str, Path]) -> None:
     """Builds the chart and writes each file whole or not at all; none of a chart that shows nothing."""
     with alt.data_transformers.disable_max_rows():
         built = chart.build(frame)
@@ -90,7 +89,7 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
         spec = built.to_dict()
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
     svg = _NAMED.sub(r"<path\2><title>\1</title></path>", drawn)
-    contents: dict[FileFormat, Callable[[], bytes]] = {
+    contents: dict[str, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),
         "json": json.dumps(spec).encode,
