@@ -85,6 +85,7 @@ def measure_proof(results, project, past, seconds=30.0):
     measure_plan(results, plan, seconds)
     rows = [
         {
+            "stage": CONFIRM_FIRST,
             "candidate": each.candidate,
             "workload": workload,
             "position": position,
