@@ -259,3 +259,10 @@ def test_what_was_left_out_says_why(study_content, project_with):
     left_out, verdict = past[1].plan.candidates[1], past[1].decision.candidates[1]
     assert left_out.runs == [] and (verdict.verdict, verdict.why) == ("not run", left_out.not_run)
     assert "0.5 are spent, and this run would take about 0.1, but 0.05 are left besides" in left_out.not_run
+
+
+def test_an_adaptive_search_ends_where_the_budget_left_out_a_candidate(study_content, project_with):
+    study_content |= {"budget": {"accelerator_hours": 1.0}, "workloads": ["cpu-sharegpt"]}
+    plans = [each.plan for each in run_search(project_with("adaptive", visits=7), measure)]
+    assert sum(candidate.not_run is not None for plan in plans for candidate in plan.candidates) == 1
+    assert plans[-1].reason == "the budget is used"

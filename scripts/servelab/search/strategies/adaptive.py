@@ -92,6 +92,8 @@ class Adaptive:
         last, title = past[-1], _title(len(past))
         if not last.plan.applies:
             return make_plan(project, stage, title, last.winner, [], last.plan.reason)
+        if any(each.not_run for each in last.plan.candidates):
+            return make_plan(project, stage, title, last.winner, [], "the budget is used")
         positions = space.positions(last.plan)
         refused = _refused(space, last.plan)
         started = [max(1, len({run.start for run in each.runs})) for each in last.plan.candidates]
