@@ -155,9 +155,10 @@ def test_a_pair_that_does_not_count_is_made_up_for(two):
     assert (found.verdict, found.proof.pairs) == ("better", 3)
 
 
-def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two, study_content):
+@pytest.mark.parametrize(("count", "verdict", "winner"), [(2, "better", "A"), (1, "disturbed", "")])
+def test_a_proof_of_which_fewer_than_two_pairs_count_is_disturbed(two, study_content, count, verdict, winner):
     """It has `proof.most_pairs`, and no more for those that do not count."""
-    numbers, measure = set(), disturbed_in(set(range(2, 20)), GAIN)
+    numbers, measure = set(), disturbed_in(set(range(count, 20)), GAIN)
 
     def noted(configuration, load, start):
         numbers.add(start.rsplit("-", 1)[1])
@@ -166,8 +167,8 @@ def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two, study_content):
     study_content["proof"] = {"most_pairs": 4}
     found = simulate_project(two(), noted)
     assert numbers == set("0123")
-    assert (found.verdict, found.proof.pairs) == ("disturbed", 2)
-    assert choices(found.winner) == ""
+    assert (found.verdict, found.proof.pairs, choices(found.winner)) == (verdict, count, winner)
+    assert f"{4 - count} of its 4 pairs do not count" in found.proof.why
 
 
 def test_a_promise_near_the_narrowest_width_gets_all_pairs(two):

@@ -347,22 +347,23 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         if wrong_baseline[0] != "failed" or not baseline_row["starts"]:
             found = judge_proof([], margin_percent=0, higher_is_better=True, promised_percent=promised, failed=failed)
             return found.model_copy(update={"verdict": BETTER})
-    least = min(study.pairs_on(workload), study.proof.pairs)
     planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
     counting = set.intersection(*map(_undisturbed, (baseline_row, winner_row)))
     lost = planned - len(counting.union(paired_labels(baseline_row, winner_row)))
+    without = f"{lost} of its {planned} pairs do not count" if lost else None
     found = judge_proof(
         pairs,
         margin_percent=study.objective.margin_percent,
         higher_is_better=study.objective.sign > 0,
         promised_percent=promised,
         failed=failed,
-        disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < least else None,
+        disturbed=without if len(pairs) < 2 else None,
         of="visits" if any(engine.runtime == "none" for engine in study.engines.values()) else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])
     lengths = natural_lengths(winner_row, baseline_row, "the baseline's")
-    why = "; ".join(filter(None, [found.why, differs and f"not measured at one place: {differs}", lengths]))
+    place = differs and f"not measured at one place: {differs}"
+    why = "; ".join(filter(None, [found.why, without if pairs[1:] else None, place, lengths]))
     return found.model_copy(update={"unequal_places": differs, "why": why})
 
 
