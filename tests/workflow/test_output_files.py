@@ -52,7 +52,7 @@ def everything(finished, tmp_path_factory):
         workspace = finished.copy(tmp_path_factory.mktemp("output") / "copy")
         workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [example]\n")
         workspace.snakemake()
-        command = [sys.executable, "scripts/servelab_command.py", "compare", "tiny", "studies/tiny"]
+        command = [sys.executable, "scripts/servelab_command.py", "compare", "tiny", "results/studies/tiny"]
         subprocess.run(command, cwd=workspace.folder, env=workspace.environment(), check=True)
         workspace.snakemake("results/index.html", "--forcerun", "render_index")
         return workspace.folder / "results"
