@@ -350,20 +350,20 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
     planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
     counting = set.intersection(*map(_undisturbed, (baseline_row, winner_row)))
     lost = planned - len(counting.union(paired_labels(baseline_row, winner_row)))
-    without = f"{lost} of its {planned} pairs do not count" if lost else None
+    uncounted = f"{lost} of its {planned} pairs do not count" if lost else None
     found = judge_proof(
         pairs,
         margin_percent=study.objective.margin_percent,
         higher_is_better=study.objective.sign > 0,
         promised_percent=promised,
         failed=failed,
-        disturbed=without if len(pairs) < 2 else None,
+        disturbed=uncounted if len(pairs) < 2 else None,
         of="visits" if any(engine.runtime == "none" for engine in study.engines.values()) else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])
     lengths = natural_lengths(winner_row, baseline_row, "the baseline's")
     place = differs and f"not measured at one place: {differs}"
-    why = "; ".join(filter(None, [found.why, without if pairs[1:] else None, place, lengths]))
+    why = "; ".join(filter(None, [found.why, uncounted if pairs[1:] else None, place, lengths]))
     return found.model_copy(update={"unequal_places": differs, "why": why})
 
 

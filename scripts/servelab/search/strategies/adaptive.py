@@ -90,10 +90,8 @@ class Adaptive:
             first = _Predicted(space, study, predictions) if predictions else _Design(space, 1 if is_few else None)
             return _filled(project, stage, _DESIGN_TITLE, baseline(study), {0: 1}, first, _design_size(study))
         last, title = past[-1], _title(len(past))
-        if not last.plan.applies:
-            return make_plan(project, stage, title, last.winner, [], last.plan.reason)
-        if any(each.not_run for each in last.plan.candidates):
-            return make_plan(project, stage, title, last.winner, [], "the budget is used")
+        if not last.plan.applies or any(each.not_run for each in last.plan.candidates):
+            return make_plan(project, stage, title, last.winner, [], last.plan.reason or "the budget is used")
         positions = space.positions(last.plan)
         refused = _refused(space, last.plan)
         started = [max(1, len({run.start for run in each.runs})) for each in last.plan.candidates]
