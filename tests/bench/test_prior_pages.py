@@ -40,9 +40,7 @@ def test_predicted_against_measured(page, tmp_path, capsys):
     file = tmp_path / f"{page}.yaml"
     search = {"search": {"strategy": "adaptive", "prior": "kernel-timings"}}
     file.write_text(yaml.safe_dump(read_yaml(ROOT / f"config/studies/{page}.yaml") | search))
-    kind = (
-        "Qwen3MoeForCausalLM" if "-a" in page else "Qwen3ForCausalLM"
-    )  # not in the page's study, as the longest context
+    kind = "Qwen3MoeForCausalLM" if "-a" in page else "Qwen3ForCausalLM"  # the page's study has neither
     config = {"architectures": [kind], "max_position_embeddings": 40960, **study.model.config_of("base")}
     found = predictions_of(load_project(file, ROOT), Path(os.environ["TIMINGS_PYTHON"]), config, served)
     table = pd.DataFrame(rows, columns=["stage", "name", "engine", "measured"])

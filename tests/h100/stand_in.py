@@ -11,7 +11,8 @@ import os
 import sys
 import time
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ from bench.bench_stub import HEAD, Schedule, Stream, Stub, answer_of
 from engines.double.serve import answered_question, read_settings, say
 
 SERVERS = yaml.safe_load(Path(__file__).with_name("servers.yaml").read_text())
-STEPS = json.loads(Path(__file__).with_name("simulated-steps-qwen3-32b-h100.json").read_text())
+_READ = [json.loads(file.read_text()) for file in Path(__file__).parent.glob("simulated-steps-*.json")]
+STEPS = {steps["model_type"]: steps for steps in _READ}
 GIB = 1 << 30
 MEMORY_GIB, DRIVER_GIB, STEP_GIB = 79.19, 1.0, 2.0
 """What PyTorch sees of an H100, and what the driver, and a step of TensorRT-LLM, take outside their shares."""
@@ -39,50 +41,47 @@ COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total"
 """What `/metrics` reports, by the names that Servelab has for it."""
 
 
-class RefusedError(Exception):
-    """The launch ends with this kind of line of servers.yaml, and these values in it."""
-
-
 def launched(server, given, model, gpus):
-    """The launch that flags and their values ask for, in GiB of one GPU; `RefusedError` where it would not start."""
+    """The launch that flags and their values ask for, in GiB of one GPU; what is `refused` in servers.yaml ends it."""
     config = json.loads((model / "config.json").read_text())
     said = {name: next((given[each] for each in flags if each in given), "") for name, flags in server["flags"].items()}
-    on = {name: flag in given for name, flag in server.get("switched_on", {}).items()}
-    off = {name: flag not in given for name, flag in server.get("switched_off", {}).items()}
+    switched = {name: (flag in given) == on for flag, (name, on) in server["switches"].items()}
     launch = SimpleNamespace(
-        **{"prefixes": True, "chunked": True, **on, **off},
+        **{**config, "prefixes": True, "chunked": True, "experts": False, **switched},
         **{name: type(value)(said[name] or value) for name, value in server["defaults"].items()},
         context=int(said["context"] or config["max_position_embeddings"]),
+        steps=STEPS[config["model_type"]],
     )
-    heads, stored = config["num_attention_heads"], config.get("quantization_config", {})
-    if heads % launch.tensor:
-        raise RefusedError("heads", {"heads": heads, "tensor": launch.tensor})
-    if launch.tensor > gpus:
-        raise RefusedError("gpus", {"tensor": launch.tensor, "gpus": gpus})
-    block, each = stored.get("weight_block_size", [1])[0], config["intermediate_size"] / launch.tensor
-    if launch.tensor > 1 and each % block:
-        raise RefusedError("blocks", {"each": each, "block": block})
+    stored = config.get("quantization_config", {})
+    launch.block = stored.get("weight_block_size", [1])[0]
+    launch.each = config.get("moe_intermediate_size", config["intermediate_size"])
+    launch.each /= 1 if launch.experts else launch.tensor
     is_fp8 = "fp8" in (stored.get("quant_method"), said.get("quantization"))
     has_fp8_cache = said.get("kv_dtype", "").startswith("fp8")
     size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / GIB
     launch.weights = size * (0.52 if is_fp8 and not stored else 1) / launch.tensor
-    if launch.weights > MEMORY_GIB:
-        raise RefusedError("weights", {})
-    working = 0.3 + max(2.1 * launch.sequences, 0.165 * launch.tokens) / 1024  # drawing tokens, or the layers
+    working = 0.3 + max(2.1 * launch.sequences, launch.steps["token_mib"] * launch.tokens) / 1024  # drawing, or layers
     launch.kv = {
         "inside": MEMORY_GIB * launch.share - launch.weights - working,
         "static": (MEMORY_GIB - DRIVER_GIB) * launch.share - launch.weights,
         "free": (MEMORY_GIB - STEP_GIB - launch.weights) * launch.share,
     }[server["kv"]]
-    shape = config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
-    each = 2 * shape * (1 if has_fp8_cache else 2) / launch.tensor
+    heads = max(1, launch.num_key_value_heads / launch.tensor)
+    each = 2 * launch.num_hidden_layers * heads * launch.head_dim * (1 if has_fp8_cache else 2)
     launch.kv_tokens = int(launch.kv * GIB / each) // BLOCK * BLOCK
-    if launch.kv_tokens <= 0:
-        raise RefusedError("cache", {"share": launch.share})
-    if launch.kv_tokens < launch.context and "context" in server["refused"]:
-        raise RefusedError("context", {**vars(launch), "needed": launch.context * each / GIB})
+    launch.needed = launch.context * each / GIB
+    refused = {
+        "heads": launch.num_attention_heads % launch.tensor,
+        "gpus": launch.tensor > gpus,
+        "experts" if "num_experts" in config else "blocks": launch.each % launch.block,
+        "weights": launch.weights > MEMORY_GIB,
+        "cache": launch.kv_tokens <= 0,
+        "context": launch.kv_tokens < launch.context and "context" in server["refused"],
+    }
+    launch.refused = next((kind for kind, applies in refused.items() if applies), None)
     formats = ["fp8" if narrow else "bfloat16" for narrow in (is_fp8, has_fp8_cache)]
-    launch.ms = STEPS["ms"][f"{server['table']} {' '.join(formats)} {launch.tensor}"]
+    key = " ".join([server["table"], *formats, str(launch.tensor)] + ["EP"] * launch.experts)
+    launch.ms = launch.refused or launch.steps["ms"][key]
     return launch
 
 
@@ -92,11 +91,7 @@ class Request:
 
     prompt: list
     outputs: int
-    made: int = 0
-    computed: int = 0
-    cached: int = 0
-    blocks: int = 0
-    keys: list = field(default_factory=list)
+    made = computed = cached = blocks = 0
 
 
 class Scheduler:
@@ -110,10 +105,8 @@ class Scheduler:
         self.counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, request):
-        key = 0
-        for start in range(0, len(request.prompt) - BLOCK, BLOCK):
-            key = hash((key, *request.prompt[start : start + BLOCK]))
-            request.keys.append(key)
+        blocks = (tuple(request.prompt[at : at + BLOCK]) for at in range(0, len(request.prompt) - BLOCK, BLOCK))
+        request.keys = list(accumulate(blocks, lambda before, block: hash((before, block))))
         self.waiting.append(request)
 
     @property
@@ -146,9 +139,17 @@ class Scheduler:
             budget -= tokens
             taken.append((request, tokens))
         taken = [each for each in taken if each[0] in self.running]
-        by_prompt = [np.interp(max(1, decoding), STEPS["sequences"], row) for row in self.launch.ms]
+        by_prompt = [np.interp(max(1, decoding), self.launch.steps["sequences"], row) for row in self.launch.ms]
         prompts = sum(tokens for _, tokens in taken) - decoding
-        return float(np.interp(prompts, STEPS["prompt_tokens"], by_prompt)), taken
+        return float(np.interp(prompts, self.launch.steps["prompt_tokens"], by_prompt)), taken
+
+    def crash(self, taken):
+        """The kind of lines with which a step ends the server, if it does."""
+        launch, tokens = self.launch, sum(tokens for _, tokens in taken)
+        most = launch.tokens / 2 if launch.share > LARGEST_SHARE else tokens
+        if tokens > min(most, launch.steps.get("largest_step", tokens)):
+            return "memory"
+        return "attention" if vars(launch).get("attention") == "XFORMERS" else None
 
     def end(self, taken):
         """The end of a step; the requests that have a token now."""
@@ -184,12 +185,14 @@ class Scheduler:
 
 
 def simulated_tokens_per_s(launch, requests):
-    """Total tokens a second of requests that are all there at the start, without any noise."""
+    """Total tokens a second of requests that are all there at the start, without any noise; 0 if it crashes."""
     scheduler, ms = Scheduler(launch), 0.0
     for request in requests:
         scheduler.add(request)
     while scheduler.running or scheduler.waiting:
         took, taken = scheduler.step()
+        if scheduler.crash(taken):
+            return 0.0
         scheduler.end(taken)
         ms += took
     return 1000 * sum(len(each.prompt) + each.outputs for each in requests) / ms
@@ -214,11 +217,11 @@ class Server(Stub):
                 self._begin_step(self._due_ns)
 
     def _begin_step(self, now_ns):
-        self._due_ns, launch = 0, self._scheduler.launch
+        self._due_ns = 0
         if self._scheduler.running or self._scheduler.waiting:
             ms, self._taken = self._scheduler.step()
-            if launch.share > LARGEST_SHARE and sum(tokens for _, tokens in self._taken) > launch.tokens / 2:
-                end(self._part, "crashed")
+            if kind := self._scheduler.crash(self._taken):
+                end(self._part, kind)
             self._due_ns = now_ns + int(1e6 * ms * self._pace * self._draw.lognormvariate(0, BETWEEN_STEPS))
 
     def _send_token(self, request):
@@ -228,10 +231,9 @@ class Server(Stub):
         self.write(stream, event if stream.left else last + closing)
 
     def answer(self, method, path):
-        part, scheduler, launch = self._part, self._scheduler, self._scheduler.launch
-        told = ""
+        part, scheduler, told = self._part, self._scheduler, ""
         if path == b"/v1/models":
-            known = {"id": self._model, "object": "model", "max_model_len": launch.context}
+            known = {"id": self._model, "object": "model", "max_model_len": scheduler.launch.context}
             told = json.dumps({"object": "list", "data": [known]})
         elif path == part.get("metrics_path", "").encode():
             counts = scheduler.counts | {
@@ -286,17 +288,15 @@ def main():
         draw = Random(1000 * part["seed"] + starts.tell())
     loading, graphs = (part["slower"] * each * draw.lognormvariate(0, 0.1) for each in (LOADING_S, GRAPHS_S))
     time.sleep(loading)
-    try:
-        gpus = len(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(","))
-        launch = launched(part["server"], settings, Path(settings["model"]), gpus)
-    except RefusedError as refused:
-        end(part, refused.args[0], **refused.args[1])
+    gpus = len(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(","))
+    launch = launched(part["server"], {**os.environ, **settings}, Path(settings["model"]), gpus)
+    if launch.refused:
+        end(part, launch.refused, gpus=gpus, **vars(launch))
     time.sleep(graphs)
     server = Server(part, settings, launch, draw)
-    told = {**settings, **vars(launch), "loading": loading, "graphs": graphs, "half": launch.kv / 2}
-    for line in part["server"]["loaded"]:
-        told |= {"concurrency": launch.kv_tokens / launch.context, "pid": os.getpid()}
-        print(line.format(**told), file=sys.stderr, flush=True)
+    told = {**settings, **vars(launch), "loading": loading, "graphs": graphs, "half": launch.kv / 2, "pid": os.getpid()}
+    lines = "\n".join(part["server"]["loaded"])
+    print(lines.format(**told, concurrency=launch.kv_tokens / launch.context), file=sys.stderr, flush=True)
     server.run()
 
 
