@@ -187,7 +187,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (own_draft, "ok", "/draft"),
         (nothing, "ok", "max_num_seqs 1024 → 16"),
         (candidate(options={"enforce_eager": False}), "warning", "vllm serves it as the baseline"),
-        (candidate(options={"max_num_seqs": 128}), "ok", "max_num_seqs 1024 → 128"),
+        (candidate(balancer="nginx", options={"max_num_seqs": 128}), "ok", "1024 → 128, balancer round_robin → nginx"),
     ],
     "environment": [
         (nothing, "ok", "built from vllm.host.yaml (host); it reports version 0.11.0"),

@@ -249,7 +249,8 @@ def effective_changes(
     board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
     served = ((entry.version, before), (release or entry.version, after))
     old, new = (engine.effective(version, board, each.options, each.arguments) for version, each in served)
-    old["replicas"], new["replicas"] = before.replicas, after.replicas
+    for name in ("accelerators", "replicas", "balancer"):
+        old[name], new[name] = getattr(before, name), getattr(after, name)
     return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 
