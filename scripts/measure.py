@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,9 @@ from pathlib import Path
 from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import write_json
-from servelab.measure.inputs import ENDS_AT, MeasuringJob
-from servelab.measure.interrupts import outage_on_interrupt
+from servelab.machine.allocations.slurm import Slurm
+from servelab.measure.inputs import ENDS_AT, STEP, MeasuringJob
+from servelab.measure.interrupts import COORDINATOR, outage_on_interrupt
 from servelab.measure.run_files import RunStatus, fault_file
 from servelab.measure.visits import measure_job
 
@@ -40,6 +42,12 @@ def measure(rule: RuleJob) -> None:
 def _measured(rule: RuleJob, runs: Path) -> list[RunStatus]:
     given = rule.params
     job, found_as = MeasuringJob.model_validate_json(given.job), json.loads(given.get("names", "{}"))
+    if step := os.environ.pop(STEP, None):
+        (gres, cpus), count = step.split(), job.visits[0][0].spec.hardware.count
+        words = [sys.executable, *sys.argv]
+        command, variables = Slurm().on_any_node(f"{gres}:{count}", int(cpus) * count, words)
+        variables.pop(COORDINATOR, None)  # its pid is of this machine
+        os.execvpe(command[0], command, variables)  # noqa: S606
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
 

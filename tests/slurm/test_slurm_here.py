@@ -5,16 +5,16 @@ from itertools import combinations
 import pytest
 from patience import until
 from servelab_command import SERVELAB
-from slurm.conftest import SlurmWorkspace, gpu_study
+from slurm.conftest import NVIDIA_SMI, SlurmWorkspace, gpu_study, slurm_with
 from slurm.test_slurm_runs import devices, period
 
 pytestmark = pytest.mark.slurm
 ASKED = ("-N1", "--partition=gpu", "--gres=gpu:h100:8", "--cpus-per-task=8")
 
 
-def allocated(workspace, log):
+def allocated(workspace, log, *more):
     """`servelab run gpus --here` in an allocation of its own."""
-    return workspace.begin(log, "salloc", *ASKED, *SERVELAB, "run", "gpus", "--here")
+    return workspace.begin(log, "salloc", *ASKED, *more, *SERVELAB, "run", "gpus", "--here")
 
 
 def test_candidates_are_measured_side_by_side_in_one_job_and_what_was_cut_off_goes_on_in_the_next(cluster, tmp_path):
@@ -41,3 +41,13 @@ def test_candidates_are_measured_side_by_side_in_one_job_and_what_was_cut_off_go
     ]
     assert at_once and not [pair for pair in at_once if devices(workspace, pair[0]) & devices(workspace, pair[1])]
     assert workspace.left_overs() == []
+
+
+def test_on_two_nodes_each_run_is_a_step_on_one_of_them(tmp_path):
+    with slurm_with(NVIDIA_SMI, {"gpu1": "gpu:h100", "gpu2": "gpu:h100"}) as cluster:
+        workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(workloads=["slow-20-s"])])
+        begun = allocated(workspace, log := tmp_path / "log", "-N2", "--ntasks-per-node=1")
+        assert begun.wait(600) == 0, log.read_text()[-6000:]
+        manifests = [workspace.json(f"results/runs/{run}/manifest.json") for run in workspace.runs()]
+        assert {each["placement"]["batch"]["node"] for each in manifests} == {"gpu1", "gpu2"}
+        assert len(cluster.jobs("all")) == 1 and workspace.left_overs() == []

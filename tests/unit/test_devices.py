@@ -176,13 +176,10 @@ def test_who_has_the_whole_machine_has_its_cores():
         # in the order of the list, as a variable may give it
         ("3102", 2, "10"),
         ("7", 1, "7"),
+        # instances of one GPU
+        (("0:1", "1:0", "1:1"), 2, ("1:0", "1:1")),
     ],
 )
 def test_neighbours_are_chosen(free, count, chosen):
     devices = [Device(index=number, key=f"gpu{number}", name="gpu") for number in free]
     assert [device.index for device in neighbours(devices, count)] == list(chosen)
-
-
-def test_instances_of_one_gpu_are_neighbours():
-    devices = [Device(index=index, key=index, name="mig") for index in ("0:1", "1:0", "1:1")]
-    assert [device.index for device in neighbours(devices, 2)] == ["1:0", "1:1"]

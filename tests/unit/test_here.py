@@ -7,7 +7,7 @@ import pytest
 
 from servelab.cli import here
 from servelab.core.errors import ConfigError, Outage
-from servelab.measure.inputs import ENDS_AT
+from servelab.measure.inputs import ENDS_AT, STEP
 from servelab.results.past_runs import PastTimes, VisitTime
 from servelab.workflow.console import Console
 
@@ -34,27 +34,28 @@ def tool(tmp_path, monkeypatch):
 def test_in_an_allocation_runs_get_its_devices_and_cores(tool, monkeypatch, capsys):
     hardware = here.hardware_of([STUDY], ROOT)
     tool("nvidia-smi", SMI)
-    tool("squeue", 'echo "gpu[3-4]"')
+    tool("squeue", 'case "$*" in *%N*) echo "gpu[3-4]";; *) echo 2026-11-26T12:00:00;; esac')
     monkeypatch.setenv("SLURMD_NODENAME", "gpu3")
-    assert here.here_words(hardware) == ["--nolock", "--cores", "all", "--resources", "accelerators=4"]
+    assert here.here_words(hardware) == (["--nolock", "--cores", "all", "--resources", "accelerators=4"], {})
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "24")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
-    assert here.here_words(hardware)[1:] == ["--cores", "24", "--resources", "accelerators=2"]
-    assert capsys.readouterr().err.startswith("2 nodes, only gpu3 is used, not gpu4: ")
+    words, variables = here.here_words(hardware)
+    assert words[1:] == ["--cores", "24", "--resources", "accelerators=4"]
+    assert variables[STEP] == "gpu 12" and float(variables[ENDS_AT]) > 0
+    assert capsys.readouterr().err.startswith("2 nodes, 4 accelerators: ")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(ConfigError, match="Slurm job 17 has no NVIDIA H100"):
         here.here_words(hardware)
 
 
 def test_a_shell_of_salloc_on_another_machine_starts_a_step_on_the_node(tool, monkeypatch):
-    assert here.step_on_node([]) is None and here.ends_at() == {}
+    assert here.step_on_node([]) is None
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    tool("squeue", 'case "$*" in *%N*) echo "gpu[3-4]";; *) echo 2026-11-26T12:00:00;; esac')
+    tool("squeue", 'echo "gpu[3-4]"')
     command, variables = here.step_on_node([STUDY, "--here"])
     assert command[0] == "srun" and {"--jobid=17", "--overlap", "--nodelist=gpu3"} < {*command}
     assert command[-3:] == ["run", STUDY, "--here"] and "SLURM_JOB_ID" not in variables
-    assert float(here.ends_at()[ENDS_AT]) > 0
     monkeypatch.setenv("SLURMD_NODENAME", "gpu3")
     assert here.step_on_node([STUDY, "--here"]) is None
 

@@ -1,4 +1,4 @@
-"""A whole study in one allocation of a node: `servelab run STUDY --here`, and the batch script that calls it."""
+"""A whole study in one allocation: `servelab run STUDY --here`, and the batch script that calls it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servelab.core.yaml_file import read_yaml
 from servelab.machine import allocations
 from servelab.machine.allocations.slurm import OPTIONS, Slurm
 from servelab.machine.devices import DEVICES, ask
-from servelab.measure.inputs import ENDS_AT
+from servelab.measure.inputs import ENDS_AT, STEP
 from servelab.study.site import Site, load_site
 from servelab.study.study import StudyHardware, load_study
 
@@ -46,25 +46,27 @@ def step_on_node(words: Sequence[str]) -> tuple[list[str], dict[str, str]] | Non
     return slurm.on_node(slurm.other_nodes()[0], [sys.executable, str(CHECKOUT / COMMAND), "run", *words])
 
 
-def here_words(hardware: StudyHardware) -> list[str]:
-    """Words for Snakemake: as many devices and cores as the allocation has here.
+def here_words(hardware: StudyHardware) -> tuple[list[str], dict[str, str]]:
+    """Words for Snakemake, as many devices and cores as the allocation has, and variables of its jobs.
 
-    Snakemake's own lock is left out, as an allocation that ends may leave it: each study is claimed besides.
+    On several nodes each run is a step on one that has devices free. Snakemake's own lock is left out, as an allocation
+    that ends may leave it: each study is claimed besides.
     """
     kind, allocation = DEVICES.get(hardware.device), allocations.current()
-    if others := allocation.other_nodes():
-        unused = f"{1 + len(others)} nodes, only {allocation.node()} is used, not {', '.join(others)}"
-        print(f"{unused}: allocate one, or use `--profile slurm` (docs/cluster.md)", file=sys.stderr)
-    words = ["--nolock", "--cores", os.environ.get("SLURM_CPUS_ON_NODE", "all")]
+    words, variables = ["--nolock", "--cores", os.environ.get("SLURM_CPUS_ON_NODE", "all")], _ends_at()
     if not kind.gres:
-        return words
-    devices = allocation.given(kind, kind.find())
-    if not devices:
+        return words, variables
+    count = len(allocation.given(kind, kind.find()))
+    if not count:
         raise ConfigError(f"{allocation.giver()} has no {hardware.accelerator}; ask for them: salloc --gres=gpu:8 …")
-    return [*words, "--resources", f"accelerators={len(devices)}"]
+    if others := allocation.other_nodes():
+        variables[STEP] = f"{kind.gres[0]} {max(1, int(words[-1]) // count)}"
+        count *= 1 + len(others)
+        print(f"{1 + len(others)} nodes, {count} accelerators: each run is a step on one node", file=sys.stderr)
+    return [*words, "--resources", f"accelerators={count}"], variables
 
 
-def ends_at() -> dict[str, str]:
+def _ends_at() -> dict[str, str]:
     """The variable with the Unix time at which the allocation ends; empty if it does not end, or outside Slurm."""
     slurm = Slurm()
     if not slurm.active() or ENDS_AT in os.environ:

@@ -174,7 +174,7 @@ class Workflow:
                 print_line(forecast(project, Path("results"), runs.is_complete))
             return
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, as in many images, each rule compiles all code
-        variables = {}
+        variables: dict[str, str] = {}
         if SBATCH in words or HERE in words:
             from servelab.cli import here  # takes a second, and most commands need it not
 
@@ -184,8 +184,8 @@ class Workflow:
             if step := here.step_on_node(given):
                 os.execvpe(step[0][0], *step)  # noqa: S606
             rest = [word for word in words[len(studies) :] if word != HERE]
-            words = [*studies, *here.here_words(here.hardware_of(studies, root)), *rest]
-            variables = here.ends_at()
+            own, variables = here.here_words(here.hardware_of(studies, root))
+            words = [*studies, *own, *rest]
             os.environ.pop("SNAKEMAKE_PROFILE", None)  # it may submit jobs
         fixed = [word for word in self._fixed if "--verbose" not in words or word not in _QUIET]
         line = snakemake_line(fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)

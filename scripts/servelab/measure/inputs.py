@@ -31,6 +31,8 @@ from servelab.measure.run_files import ManifestDevice, MeasuringMachine
 
 ENDS_AT = "SERVELAB_ENDS_AT"
 """Variable with the Unix time at which the allocation ends that a whole study runs in."""
+STEP = "SERVELAB_STEP"
+"""Variable that makes each run a step on any node of the allocation: `gpu 12`, a device's gres and its CPUs."""
 OWN_CLIENT = "servelab"
 """The load client that speaks TLS and sends a key."""
 

@@ -73,11 +73,15 @@ class Slurm(Allocation):
             raise Outage(f"node {node} has no address: {error}") from error
 
     def on_node(self, node: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """See `Allocation.on_node`; a step beside the job's own, with all CPUs and devices that the job has there.
+        """See `Allocation.on_node`; a step beside the job's own, with all CPUs and devices that the job has there."""
+        return self._step(["--overlap", f"--nodelist={node}", *command])
 
-        What describes the step that this process is in would change the new step.
-        """
-        step = ["srun", f"--jobid={self.job_id()}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
+    def on_any_node(self, gres: str, cpus: int, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """As `on_node`, on the first node that has so many CPUs and such a `gres` free: `gpu:2`; it waits for them."""
+        return self._step(["--exact", f"--gres={gres}", f"--cpus-per-task={cpus}", *command])
+
+    def _step(self, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """What describes the step that this process is in would change the new step."""
         variables = {
             name: value
             for name, value in os.environ.items()
@@ -85,7 +89,8 @@ class Slurm(Allocation):
         }
         for kind in DEVICES:
             variables.pop(kind.variable or "", None)
-        return [*step, "--cpu-bind=none", "--mem=0", *command], variables
+        step = ["srun", f"--jobid={self.job_id()}", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mem=0"]
+        return [*step, *words], variables
 
 
 def gres_indices(shown: str, job_id: str, node: str, gres: Sequence[str]) -> list[int]:
