@@ -54,8 +54,8 @@ def launched(server, given, model, gpus):
     )
     stored = config.get("quantization_config", {})
     launch.block = stored.get("weight_block_size", [1])[0]
-    launch.each = config.get("moe_intermediate_size", config["intermediate_size"])
-    launch.each /= 1 if launch.experts else launch.tensor
+    launch.experts &= "num_experts" in config
+    launch.each = config.get("moe_intermediate_size", launch.intermediate_size) / (launch.experts or launch.tensor)
     is_fp8 = "fp8" in (stored.get("quant_method"), said.get("quantization"))
     has_fp8_cache = said.get("kv_dtype", "").startswith("fp8")
     size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / GIB
