@@ -34,6 +34,8 @@ class Traits:
     """Whether it compiles or captures graphs at its start, unless it is eager."""
     binds_threads: bool = True
     """Whether it keeps its threads on their CPUs by itself."""
+    host_settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Label → environment variable and value with which its host gives work to accelerators faster, as a rule."""
     made_weights: Mapping[str, Mapping[str, ArgumentValue]] = field(default_factory=dict)
     """Number format that it makes of 16-bit weights at its start → the arguments for it."""
     stored_weights: tuple[str, ...] = ()

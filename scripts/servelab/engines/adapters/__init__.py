@@ -213,7 +213,7 @@ class Engine(ABC):
                 continue
             option = self._option_of(given)
             is_on = is_off(given) == is_off(self.option_flags[option](True, {})[0] if option else self.names.of(given))
-            found[option or self.names.of(given)] = is_on if value in (None, True) else value
+            found[option or self.names.of(given)] = is_on if value is None or value is True else value
         for option in self.options:
             with suppress(ConfigError):  # an option that needs another one
                 value = self.setting(option, options, arguments)

@@ -28,7 +28,6 @@ class LlamaCpp(Engine):
     """llama.cpp's server; its version is that of the `xllamacpp` package."""
 
     name = "llama.cpp"
-    display = ("llama-server", "--model")
     option_flags: ClassVar = {
         "max_num_seqs": flag("--parallel"),
         "max_num_batched_tokens": flag("--batch-size"),

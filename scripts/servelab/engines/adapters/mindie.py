@@ -76,8 +76,6 @@ class Mindie(Engine):
     """`mindieservice_daemon`; its version is that of MindIE, without the build number."""
 
     name = "mindie"
-    display = ("mindie", "serve")  # as published; it is `mindieservice_daemon` with settings in a file
-    port_flag = None
     option_flags: ClassVar = {
         **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
         "prefix_caching": lambda value, options: ["--enable-prefix-caching"] if value else [],  # as published

@@ -24,9 +24,6 @@ class Sglang(Engine):
     """SGLang's server."""
 
     name = "sglang"
-    display = ("python3", "-m", "sglang.launch_server", "--model-path")
-    works_inside_share = False
-    aiter_share = 0.85
     start_rules = (blocks_are_whole,)
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp-size"),
@@ -54,7 +51,8 @@ class Sglang(Engine):
         """See `Engine.defaults`; its limit of sequences is one of the pool. MLA lowers the share by 0.01."""
         memory_gib, sizes = board.memory_gib or 80.0, self.parallel(options, arguments, 1)
         chunk, few, many = next(found for most, *found in _CLASSES if memory_gib < most)
-        graph, copies = (few if sizes.tensor < 4 else many), argument(arguments, "attn-dp-size") or 1
+        old = argument(arguments, "enable-dp-attention") and self.setting("data_parallel_size", options, arguments)
+        graph, copies = (few if sizes.tensor < 4 else many), argument(arguments, "attn-dp-size") or old or 1
         kept = 512 + 1.5 * chunk + 128 * sizes.tensor * sizes.pipeline + 2 * graph + 320 + chunk / 64
         if isinstance(copies, int) and copies > 1:
             kept += (4.5 if graph > 300 else 3) * graph * copies

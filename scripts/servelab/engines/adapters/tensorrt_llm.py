@@ -42,7 +42,6 @@ class TensorrtLlm(Engine):
     """`trtllm-serve` on its PyTorch backend, the default."""
 
     name = "tensorrt-llm"
-    display = ("trtllm-serve",)
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp_size"),
         "pipeline_parallel_size": flag("--pp_size"),

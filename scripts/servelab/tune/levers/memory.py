@@ -38,7 +38,7 @@ def _published(now: Situation, number_format: str) -> Proposal:
         _ASKED,
         model=model,
         arguments={**now.engine.traits.own_weights.get(number_format, {})},
-        is_sure=number_format == "fp8" and now.board.has_fp8,
+        is_sure=now.board.has_fp8 and (number_format == "fp8" or (now.board.memory_gib or 80) < 30),
     )
 
 
@@ -75,9 +75,10 @@ def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
         return "board or engine has no FP8 attention"
     if now.effective.get("kv_cache_dtype") not in ("auto", None):
         return "the command sets it"
-    need, tokens = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2), now.kv_tokens()
-    if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
+    tokens, least = now.kv_tokens(), now.kv_tokens(now.least_weights_gib)
+    need = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2)
+    if now.load.prompt_tokens < 7000 and (tokens or least or _MANY) > need:
         return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as is known"
     reason = f"{need:,} tokens are in flight; the KV cache holds twice the tokens of now"
-    is_sure = (now.kv_tokens(now.least_weights_gib) or _MANY) < need  # also with the smallest weights
+    is_sure = (least or _MANY) < need  # also with the smallest weights
     return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=is_sure)]

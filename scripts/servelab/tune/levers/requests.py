@@ -37,12 +37,14 @@ def drafts(now: Situation) -> Sequence[Proposal] | str:
 @lever("prefixes", 15, "Prefix cache", "three tries on GPUStack's pages")
 def prefixes(now: Situation) -> Sequence[Proposal] | str:
     """No prefix cache where prompts share nothing; one where they do."""
-    if now.load.shares_prefixes and now.effective.get("prefix_caching") is False:
-        reason = "prompts begin alike, and the command has no prefix cache"
-        return [Proposal("prefix cache", reason, "", options={"prefix_caching": True}, is_sure=True)]
-    if now.load.shares_prefixes or not now.load.is_random:
+    value, may_gain = now.effective.get("prefix_caching"), now.load.shares_prefixes or not now.load.is_random
+    is_off = value is None and "prefix_caching" in now.engine.options  # MindIE's, which crashed with experts (GPUStack)
+    if (now.load.shares_prefixes and value is False) or (may_gain and is_off and now.model.arch == "dense"):
+        reason, is_sure = "prompts may begin alike, and there is no prefix cache", now.load.shares_prefixes
+        return [Proposal("prefix cache", reason, "about +4 %", options={"prefix_caching": True}, is_sure=is_sure)]
+    if may_gain:
         return "prompts may share their beginnings"
-    if now.effective.get("prefix_caching") is not True:
+    if value is not True:
         return "it is off, or the engine has none"
     reason = "no two prompts begin alike"
     return [Proposal("no prefix cache", reason, "-3 to +4 %", options={"prefix_caching": False})]
@@ -69,10 +71,12 @@ def text_only(now: Situation) -> Sequence[Proposal] | str:
     return [Proposal("text only", reason, "", "no images", arguments={switch: True})]
 
 
-@lever("binding", 18, "Threads on their CPUs", "docs/evidence.md")
-def binding(now: Situation) -> Sequence[Proposal] | str:
-    """Threads that stay on their CPUs."""
-    if not now.board.is_cpu or now.engine.traits.binds_threads:
-        return "the engine binds its threads itself, or does not compute on the CPU"
-    reason = "Linux puts threads on one CPU when another is busy for a moment"
-    return [Proposal("bound threads", reason, "", variables={"OMP_PROC_BIND": "true"})]
+@lever("host", 18, "The host", "docs/evidence.md; vLLM-Ascend's guide to tuning")
+def host(now: Situation) -> Sequence[Proposal] | str:
+    """Threads that stay on their CPUs, and how work gets to accelerators."""
+    settings = now.engine.traits.host_settings.items()
+    found = [Proposal(label, "the guide sets it", "", variables={name: value}) for label, (name, value) in settings]
+    if now.board.is_cpu and not now.engine.traits.binds_threads:
+        reason = "Linux puts threads on one CPU when another is busy for a moment"
+        found.append(Proposal("bound threads", reason, "", variables={"OMP_PROC_BIND": "true"}))
+    return found or "no variable of the host is known to help this engine here"

@@ -10,6 +10,8 @@ from servelab.tune.situation import Situation
 
 _SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False, "attention_backend": "off"}
 """Settings whose value is the slower one, as a rule."""
+_SMALL, _LARGE = 8192, 16384
+"""Most tokens of a step on boards below 60 GiB, and with experts: Qwen3-235B and GLM-5.2 crashed above (GPUStack)."""
 
 
 @lever("undo", 8, "The engine's own settings", "effective defaults, read from the release")
@@ -78,13 +80,14 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
         return found or f"all prompts in flight are fewer tokens than the limit of {default:,}"
     reason = f"{default:,} {'by default on this board' if default == usual else 'typed'}"
     cost = "more memory for activations, and longer gaps between tokens"
-    for each in (2 * default, 4 * default):
+    most = _SMALL if (now.board.memory_gib or _LARGE) < 60 else _LARGE if now.model.arch == "moe" else 4 * default
+    for each in (size for size in (2 * default, 4 * default) if size <= most):
         own, given = ({name: each}, {}) if name in OPTIONS else ({}, {name: each})
         if name == "ubatch-size" and each > now.number("max_num_batched_tokens"):
             own = {"max_num_batched_tokens": each}
         label = f"{each:,} tokens a step"
         found.append(Proposal(label, reason, "-21 to +3 %", cost, options=own, arguments=given))
-    return found
+    return found or f"steps of more than {most:,} tokens may run out of memory with this board or these experts"
 
 
 def _mode(now: Situation) -> list[Proposal]:
