@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import tune_command
@@ -14,13 +16,12 @@ import yaml
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT
 from servelab.engines.adapters import ENGINES
+from servelab.engines.llama_cpp_server import parameters
 from servelab.search.project import load_project
 from servelab.tune.levers import LEVERS
 from servelab.tune.typed_command import read_command, unknown_flags
 
-PUBLIC = [
-    line for line in Path("tests/data/typed_commands.txt").read_text().splitlines() if line and not line.startswith("#")
-]
+PUBLIC = [line for line in Path("tests/data/typed_commands.txt").read_text().splitlines() if line[:1] not in ("", "#")]
 COMMIT = "9216db5781bf21249d130ec9da846c4624c16137"
 H100 = ("--hardware", "NVIDIA H100 80GB HBM3")
 
@@ -36,13 +37,13 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_thirty_public_commands_are_rendered_again_as_they_were_typed():
+def test_public_commands_are_rendered_again_as_they_were_typed():
     for text in PUBLIC:
         read = read_command([text])
         engine = ENGINES.get(read.engine)
         again = engine.display_command(read.model, read.options, read.arguments, read.variables)
         assert replace(read_command([again]), left_out=read.left_out) == read, text
-        kept = {word for word in shlex.split(again) if word.startswith("--")}
+        kept = {word for word in shlex.split(again) if word.startswith("-")}
         typed = {word.partition("=")[0] for word in shlex.split(text) if word.startswith("--")}
         same = {engine.names.of(word) for word in kept} | {engine.names.of(word) for word in read.left_out}
         assert {engine.names.of(word) for word in typed - {"--model", "--model-path", "--revision"}} <= same, text
@@ -57,7 +58,8 @@ FORMS = {
     "in front": "$ time env PATH=$PATH:x srun --gres=gpu:1 numactl -m 0 uv run vllm serve m/x --max-num-seqs 8",
     "variables": "sudo docker run -itd -e M=m/x --entrypoint /bin/sh vllm/vllm-openai "
     "-c 'vllm serve $M --max-num-seqs ${N:-8}'",
-    "dashes and lines": "vllm serve m/x \\ \n \u2013max-num-seqs 8",
+    "dashes, quotes and lines": "vllm serve \u201cm/x\u201d \\ \n \u2013max-num-seqs 8 \\",
+    "a list": '["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m/x", "--max-num-seqs", "8"]',
     "switches of python": "python -O -u -m vllm.entrypoints.openai.api_server --model m/x --max-num-seqs 8",
     "a prompt": "(env) root@n1:~# vllm serve m/x --max-num-seqs 8 # as root",
     "set before": "export M=m/x\ndocker run -p 80:80 vllm/vllm-openai --model $M --max-num-seqs 8",
@@ -127,6 +129,9 @@ def test_values_and_short_flags_mean_what_the_engine_reads():
     moved = read_command(["llama-server -m m -ot a=CPU --no-mmap -ot b=CPU -ncmoe 4 --rope-scale 2 -ts 3,1"])
     assert moved.arguments["-ot"] == "a=CPU,b=CPU" and not unknown_flags(moved, "")
     assert set(read.left_out) == {"--temp", "-s"}
+    modes = Enum("llama_load_mode", [f"LLAMA_LOAD_MODE_{each}" for each in ("NONE", "MLOCK", "MMAP_MLOCK")])
+    chosen = parameters(Mock(llama_load_mode=modes), [("--mlock", True), ("--no-mmap", True)])
+    assert chosen.load_mode is modes.LLAMA_LOAD_MODE_MLOCK  # both, as they were switches of their own
 
 
 def test_flags_that_a_release_lacks_are_named_with_the_nearest():
@@ -163,18 +168,18 @@ CASES = {
         {"512 sequences", "INT8 weights", "TP2"},
     ),
     "D": ("H100 --per-node 2 -- vllm serve openai/gpt-oss-120b", {"TP2"}),
-    "E": ("L40S -- vllm serve google/gemma-3-27b-it", {"FP8 weights", "text only"}),
+    "E": ("L40S --all-engines -- vllm serve google/gemma-3-27b-it", {"FP8 weights", "text only"}),
     "F": (
         "'RTX 4090' --all-engines -- vllm serve Qwen/Qwen3-8B",
-        {"FP8 weights", "INT4 weights", "context 3,072", "larger graphs", "memory share 0.75"},
+        {"FP8 weights", "INT4 weights", "context 3,072", "larger graphs", "memory share 0.75", "FP8 KV cache"},
     ),
     "G": (
-        "H200 --per-node 8 --users 2048 -- vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
-        {"DP8 with experts", "DeepGEMM", "larger graphs", "mtp, 1 ahead"},
+        "H200 --per-node 8 --users 2048 --all-engines -- vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
+        {"DP8 with experts", "DeepGEMM", "larger graphs", "mtp, 1 ahead", "DeepEP", "attention DP8"},
     ),
     "H": (
         "910B --device ascend --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-30B-A3B -tp 2",
-        {"INT8 weights", "TP1", "TP4", "mindie at its defaults"},
+        {"INT8 weights", "TP1", "TP4", "mindie at its defaults", "bound cores"},
     ),
     "stored smaller": (
         "A100-SXM4-80GB --per-node 8 --all-engines -- vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507 -tp 8",
@@ -184,10 +189,7 @@ CASES = {
         "A100-SXM4-80GB --per-node 8 -- vllm serve zai-org/GLM-4.6-FP8 -tp 8",
         {"mode throughput", "8,192 tokens a step"},
     ),
-    "few users": (
-        "H100 --users 4 --engines sglang -- vllm serve Qwen/Qwen3-8B",
-        {"eagle3, 4 ahead, 4 branches", "eagle3, 3 ahead"},
-    ),
+    "few users": ("H100 --users 4 --engines sglang -- vllm serve Qwen/Qwen3-8B", {"eagle3, 4 ahead, 4 branches"}),
     "other layout": (
         "H200 --per-node 8 -- sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --dp 8 --enable-dp-attention",
         {"TP8", "mtp, 1 ahead"},
@@ -199,7 +201,7 @@ CASES = {
         "H100 -- vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
         {"16,384 tokens a step", "async scheduling true", "enforce eager false", "max num batched tokens 8192"},
     ),
-    "low limit": ("H100 --users 64 -- vllm serve Qwen/Qwen3-32B --max-num-seqs 2", {"64 sequences"}),
+    "low limit": ("H100 --users 64 -- vllm serve Qwen/Qwen3-32B --max-num-seqs 2", {"64 sequences", "eagle3, 3 ahead"}),
     "low share": ("H100 -- vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.8", {"memory share 0.95"}),
     "own size": ("H100 -- vllm serve Qwen/Qwen3-32B --kv-cache-memory-bytes 9G", {"FP8 weights"}),
     "states": ("'RTX PRO 6000' -- vllm serve Qwen/Qwen3.8-27B", {"mtp, 1 ahead", "FP8 weights"}),
@@ -207,6 +209,7 @@ CASES = {
     "its blocks": ("H100 --per-node 8 -- sglang serve --model Qwen/Qwen3-235B-A22B-FP8 --tp 4", {"expert parallel"}),
     "no copies": ("H200 --per-node 8 --engines tensorrt-llm -- vllm serve Qwen/Qwen3-32B -dp 8", {"larger graphs"}),
     "drafts by their model": ("L40S --users 4 -- vllm serve google/gemma-4-E4B-it", {"draft, 5 ahead"}),
+    "no prefixes": ("910B --device ascend --all-engines -- vllm serve Qwen/Qwen3-8B", {"prefix cache"}),
     "GGUF": ("'RTX 4090' --all-engines -- llama-server -m own-27B-Q5_K_M.gguf -c 65536", {"context 3,072"}),
     "long prompts": (
         "H100 --prompt 8000 --answer 200 --engines tensorrt-llm -- trtllm-serve Qwen/Qwen3-32B",
@@ -216,12 +219,13 @@ CASES = {
 """Board, options and command → labels that an expert would try."""
 NEVER = {
     "A1": {"256 sequences", "TP2"},
-    "B": {"FP8 weights", "TP8", "TP2"},
+    "B": {"FP8 weights", "TP8", "TP2", "32,768 tokens a step"},
     "B4": {"TP8"},
     "C": {"FP8 weights", "FP8 KV cache"},
     "D": {"FP8 weights"},
+    "E": {"16,384 tokens a step"},
     "G": {"TP4", "TP2"},
-    "H": {"FP8 weights"},
+    "H": {"FP8 weights", "prefix cache"},
     "Ascend's own": {"INT8 weights", "FP8 weights"},
     "other layout": {"attention DP8", "attention DP8, memory share 0.85"},
     "low share": {"memory share 0.92"},
@@ -249,14 +253,11 @@ def test_what_an_expert_would_try_is_proposed(case, capsys):
 
 def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
     proposed, declined = set(), set()
-    for words, _ in CASES.values():
+    full = "vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.95 --max-model-len 1024 --performance-mode=throughput"
+    for words in (f"H100 --prompt 128 --answer 4 -- {full}", *(words for words, _ in CASES.values())):
         said = asked(capsys, "--most", "30", "--hardware", *shlex.split(words))
         proposed |= {each["lever"] for each in said["candidates"]}
         declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
-    command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95", "--max-model-len", "1024")
-    full = asked(capsys, *H100, "--prompt", "128", "--answer", "4", "--", *command, "--performance-mode=throughput")
-    proposed |= {each["lever"] for each in full["candidates"]}
-    declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
     assert proposed == {lever.name for lever in LEVERS}
     assert declined == {lever.name for lever in LEVERS}
 
@@ -279,8 +280,9 @@ def test_settings_that_do_nothing_are_named(capsys):
     said = asked(capsys, *H100, "--", *command.split())
     assert set(said["idle"]) == {"expert_parallel", "max-cudagraph-capture-size"}
     command = "sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --enable-dp-attention"
-    idle = asked(capsys, "--hardware", "H200", "--per-node", "8", "--", *command.split())["idle"]
-    assert "enable-dp-attention" in idle
+    words = ("--hardware", "H200", "--per-node", "8", "--", *command.split())
+    assert "enable-dp-attention" in asked(capsys, *words)["idle"]
+    assert asked(capsys, *words, "--dp", "8")["effective_baseline"]["memory_share"] == 0.764  # as by its new flag
     assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
 
 
@@ -357,11 +359,9 @@ def test_a_question_that_needs_limits_gets_them_or_asks_for_them(metric, tmp_pat
     assert load_project(tmp_path / "config/studies/mine.yaml", tmp_path).study.objective.metric == metric
 
 
-TRACE = '{"timestamp": 0, "input_length": 900, "output_length": 50, "hash_ids": [1, 2]}\n'
-
-
 def test_a_trace_and_a_budget_are_parts_of_the_study(tmp_path, capsys):
-    (tmp_path / "our traffic.jsonl").write_text(TRACE * 80)
+    request = '{"timestamp": 0, "input_length": 900, "output_length": 50, "hash_ids": [1, 2]}\n'
+    (tmp_path / "our traffic.jsonl").write_text(request * 80)
     words = ["mine", *H100, "--per-node", "2", "--revision", COMMIT, "--root", str(tmp_path), "--budget", "8h"]
     words += ["--explain", "--all-engines", "--trace", str(tmp_path / "our traffic.jsonl")]
     tune_command.main(tune_command.options().parse_args([*words, "--", "vllm serve zai-org/GLM-4.5-Air-FP8 -tp 2"]))

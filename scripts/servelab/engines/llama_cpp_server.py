@@ -153,7 +153,9 @@ def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
     """The library's parameters for these flags; exits 2 with a message on a value it does not accept."""
     chosen = library.CommonParams()
     chosen.n_parallel = -1
-    for name, value in (INSTEAD.get(name, (name, value)) for name, value in given):
+    both = {"--mlock", "--no-mmap"} <= dict(given).keys()  # as switches of their own they act together
+    instead = INSTEAD | (dict.fromkeys(("--mlock", "--no-mmap"), ("--load-mode", "mlock")) if both else {})
+    for name, value in (instead.get(name, (name, value)) for name, value in given):
         if isinstance(value, bool):
             path, setting = SWITCHES[name]
             _set(chosen, path, setting)

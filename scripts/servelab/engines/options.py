@@ -180,7 +180,7 @@ class Names:
         """The first name of a flag; a key after a dot is a part of it."""
         name = bare(given.removeprefix(self._prefix))
         letter = name[:1]
-        is_short = self._abbreviates and given.startswith("-") and not given.startswith("--")
+        is_short = self._abbreviates and given.startswith("-") and given[1:2] != "-" and given[2:3] != "."
         if is_short and name not in self._first and letter in self._first:
             return self._first[letter]  # `-q4` is `-q 4`
         base, dot, key = name.partition(".")

@@ -73,10 +73,13 @@ def read_command(words: Sequence[str]) -> TypedCommand:
 
 
 def _split(text: str) -> list[str]:
-    text = re.sub(r"(?<!\S)[\u2013\u2014]+(?=[A-Za-z])", "--", text)  # as pages make of two dashes
+    text = re.sub(r"(?<!\S)[\u2013\u2014]+(?=[A-Za-z])", "--", text)  # as pages make of two dashes, and of quotes
+    text = text.translate(str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''"))
     text = re.sub(r"""(?<=[\s=])\{"[^'\s]*\}(?!\S)""", r"'\g<0>'", text)  # JSON as files have it
     try:
-        return shlex.split(re.sub(r"\\\s*\n", " ", _PROMPT.sub("", text)), comments=True)
+        if re.match(r'\s*\["', text):  # as in a Dockerfile
+            return [str(word) for word in json.loads(text)]
+        return shlex.split(re.sub(r"\\\s*(\n|\Z)", " ", _PROMPT.sub("", text)), comments=True)
     except ValueError as error:
         raise ConfigError(f"the command cannot be read: {error}") from None
 
@@ -106,9 +109,8 @@ def _of_container_line(words: list[str]) -> tuple[str, dict[str, str], list[str]
         if not equals and not _DOCKER_SWITCH.fullmatch(flag):
             place += 1
             value = words[place] if place < len(words) else ""
-        if flag in ("-e", "--env") and "=" in value:
-            name, _, text = value.partition("=")
-            variables[name] = text
+        if flag in ("-e", "--env"):
+            variables |= _set_in([value])
         elif flag == "--entrypoint":
             entrypoint = _split(value)
         place += 1
@@ -281,11 +283,8 @@ def _pairs(words: list[str]) -> tuple[str | None, dict[str, Any]]:
 def _value(text: str) -> ArgumentValue:
     """A number as a number, unless it would be written otherwise."""
     for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return number if str(number) == text else text
+        with suppress(ValueError):
+            return number if str(number := kind(text)) == text else text
     return text
 
 
