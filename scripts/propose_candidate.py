@@ -22,11 +22,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("study", help="name of the study")
     parser.add_argument("--engine", help="the study's name for another engine (default: the baseline's)")
     parser.add_argument(
-        "--argument",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="flag of the engine, as max-num-seqs=512; may be repeated",
+        "--argument", action="append", default=[], metavar="NAME[=VALUE]", help="as max-num-seqs=512; may be repeated"
     )
     parser.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE", help="environment variable")
     parser.add_argument("--weights", help="other weights: a name in the study's model.variants")

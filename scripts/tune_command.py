@@ -54,17 +54,12 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--prompt", type=int, metavar="TOKENS", dest="prompt_tokens", help="tokens of a prompt")
     parser.add_argument("--answer", type=int, metavar="TOKENS", dest="answer_tokens", help="tokens of an answer")
     parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")
-    parser.add_argument(
-        "--slo", action="append", default=[], dest="limits", help="limit, as 'ttft_ms p99 2000'; repeatable"
-    )
+    parser.add_argument("--slo", action="append", default=[], dest="limits", help="as 'ttft_ms p99 2000'; repeatable")
     parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", dest="metric", help="to improve")
     parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
     parser.add_argument("--budget", metavar="8h", help="most hours of the node for search and proof")
     parser.add_argument(
-        "--predict",
-        action="store_true",
-        dest="is_predicted",
-        help="order the search by predicted speeds (docs/search.md); 82 MB of tables",
+        "--predict", action="store_true", dest="is_predicted", help="search in the order of predicted speeds; 82 MB"
     )
     parser.add_argument("--explain", action="store_true", help="print the levers that are not proposed, and why")
     parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")

@@ -66,6 +66,8 @@ def test_only_the_candidate_is_added(study, form, capsys):
         (["--argument", "host=0.0.0.0"], "--host: may not be set"),
         (["--argument", "parallel=4"], "changes nothing of the baseline as the engine serves it"),
         (["--engine", "vllm"], "the study has llama.cpp"),
+        (["--argument", "parallel"], "--parallel takes a whole number, and has no value"),
+        (["--argument", "parallel=many"], "--parallel takes a whole number, not 'many'"),
         (["--weights", "q3"], "q3"),
         ([], "does not change the incumbent"),
     ],

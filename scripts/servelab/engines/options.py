@@ -51,19 +51,22 @@ def check_option_names(options: Mapping[str, ArgumentValue]) -> None:
             raise ConfigError(f"unknown option `{name}`{nearest(name, list(OPTIONS))}")
         kind = OPTIONS[name].kind
         if value is not None and type(value) is not kind:
-            raise ConfigError(f"option `{name}` takes {_ARTICLES[kind]}, not {value!r}")
+            raise ConfigError(f"option `{name}` takes {_IN_WORDS[kind.__name__]}, not {value!r}")
         if kind is float and isinstance(value, float) and not 0 < value <= 1:
-            raise ConfigError(f"option `{name}` takes {_ARTICLES[kind]}, not {value}")
+            raise ConfigError(f"option `{name}` takes {_IN_WORDS[kind.__name__]}, not {value}")
         if kind is int and isinstance(value, int) and value < 1:
             raise ConfigError(f"option `{name}` takes a number above 0, not {value}")
 
 
-_ARTICLES: dict[type, str] = {
-    int: "a whole number",
-    str: "a text",
-    bool: "true or false",
-    float: "a number above 0 and at most 1",
-}
+_IN_WORDS: dict[str, str] = _FACTS["kinds"]
+
+
+def lacks_value(option: str | None, value: ArgumentValue) -> str | None:
+    """Why the flag of an option may not have this value, or none; None if it may, or if it is no option's flag."""
+    kind, text = OPTIONS[option].kind if option else bool, "" if value is None or value is True else str(value)
+    if value is False or kind is bool or re.search(r"." if kind is str else r"\d|auto", text):  # vLLM has `32k`
+        return None
+    return f"takes {_IN_WORDS[kind.__name__]}" + (f", not {text!r}" if text else ", and has no value")
 
 
 def argument(arguments: Mapping[str, ArgumentValue], *flags: str) -> ArgumentValue:

@@ -19,6 +19,7 @@ from servelab.core.run_spec import CapacitySpec, ProtocolSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.balancers import BALANCERS
 from servelab.engines.endpoint import NOT_KNOWN
+from servelab.engines.options import lacks_value
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
 from servelab.machine.devices.cpu import RemoteDevices
@@ -105,6 +106,8 @@ def _refused(
             arguments = engine.refused_arguments(options, whole.arguments)
         except ConfigError:  # options that contradict each other: such a candidate is refused where it is planned
             arguments = {}
+        lacking = {name: lacks_value(engine.option_of(name), value) for name, value in whole.arguments.items()}
+        arguments |= {name: why for name, why in lacking.items() if why}
         for kind, refused in (
             ("arguments", arguments),
             ("environment_variables", engine.refused_variables(options, whole.environment_variables)),

@@ -23,7 +23,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import OPTIONS, TEXT_TASKS, check_option_names, is_off
+from servelab.engines.options import OPTIONS, TEXT_TASKS, check_option_names, is_off, lacks_value
 from servelab.search.preflight.options import known_flags, nearest_flag
 
 _DOCKER_SWITCH = re.compile(r"-[ditP]+|--(rm|detach|privileged|init|interactive|tty|read-only|publish-all)")
@@ -199,6 +199,8 @@ def with_flags(engine: Engine, words: list[str], variables: dict[str, str], imag
             raise ConfigError(f"{name} takes several values, which a study cannot hold: {', '.join(map(str, value))}")
         if isinstance(value, str) and _USED.search(value):
             raise ConfigError(f"{name} is {value}, and the command does not set that variable; write its value")
+        if why := lacks_value(engine.option_of(name), value):
+            raise ConfigError(f"{name} {why}")
     return TypedCommand(
         engine=engine.name,
         model=model,

@@ -211,7 +211,7 @@ class Engine(ABC):
         for given, value in arguments.items():
             if value is False:  # not given
                 continue
-            option = self._option_of(given)
+            option = self.option_of(given)
             is_on = is_off(given) == is_off(self.option_flags[option](True, {})[0] if option else self.names.of(given))
             found[option or self.names.of(given)] = is_on if value is None or value is True else value
         for option in self.options:
@@ -284,7 +284,7 @@ class Engine(ABC):
     def check_options(self, options: Options, version: str | None = None) -> None:
         """`ConfigError` if the engine, or its release if given, lacks an option, or if a value is wrong."""
         for name in options.keys() - OPTIONS.keys():
-            if option := self._option_of(name):
+            if option := self.option_of(name):
                 raise ConfigError(f"unknown option `{name}`; the option of that flag is `{option}`")
         check_option_names(options)
         for name, value in options.items():
@@ -300,7 +300,7 @@ class Engine(ABC):
                 values = " or ".join(map(str, self.option_values[name]))
                 raise ConfigError(f"engine {self.name}{release}: option `{name}` takes {values}, not {value}")
 
-    def _option_of(self, flag: str) -> str | None:
+    def option_of(self, flag: str) -> str | None:
         """The option that a flag of this engine sets."""
         for option, flags_of in self.option_flags.items():
             with suppress(ConfigError):  # an option that needs another one
