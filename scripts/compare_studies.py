@@ -33,11 +33,7 @@ def options() -> argparse.ArgumentParser:
         "conditions", "exit code 0: better or the same; 3: worse, a condition is met; 4: cannot tell; others: an error"
     )
     judging.add_argument(
-        "--fail-if",
-        action="append",
-        default=[],
-        metavar="CONDITION",
-        help="a change from the first study to the second that must not be, such as 'ttft_ms > +5%%'; repeatable",
+        "--fail-if", action="append", default=[], metavar="CONDITION", help="as 'ttft_ms > +5%%' of A to B; repeatable"
     )
     judging.add_argument(
         "--of",

@@ -26,11 +26,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
     parser.add_argument(
-        "--tail",
-        nargs="?",
-        const="",
-        metavar="RUN",
-        help="follow the log of the job that ends with this run, by the beginning of its id; default: the newest log",
+        "--tail", nargs="?", const="", metavar="RUN", help="follow a run's log, by how its id begins; or the newest log"
     )
     return parser
 

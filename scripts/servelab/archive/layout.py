@@ -197,7 +197,7 @@ def unpacked(path: Path, parent: Path, limits: Limits = Limits()) -> Iterator[Pa
     A fault of the archive is a `ServelabError`, a full disk an `Outage`.
     """
     if not path.is_file():
-        raise ServelabError(f"{path}: no such file")
+        raise ServelabError(f"{path}: no such file; `servelab archive STUDY` writes an archive")
     with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=parent, ignore_cleanup_errors=True) as folder:
         with reading(str(path)), zipfile.ZipFile(path) as zipped:
             if fault := next(_faults(zipped.infolist(), path.stat().st_size, limits), None):
@@ -249,15 +249,13 @@ ACCEPT = "--accept-unsigned"
 def add_signature_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say which archives are accepted."""
     parser.add_argument(
-        ACCEPT,
-        action="store_true",
-        help="accept archives without a signature that you check, if nothing in them contradicts the rest",
+        ACCEPT, action="store_true", help="accept archives without a signature that you check, if all in them agrees"
     )
     parser.add_argument(
         "--allowed-signers",
         type=Path,
         metavar="KEYS",
-        help="file of the keys that you trust (ssh-keygen(1)): the signature of the archive is checked",
+        help="keys that you trust (ssh-keygen(1)): signatures are checked",
     )
 
 

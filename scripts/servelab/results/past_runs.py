@@ -183,11 +183,13 @@ _KINDS = ("studies", "recorded")
 
 
 def study_folder(given: Path, results: Path) -> Path:
-    """The folder that is given, or that of the study with this name, a live one first; `ConfigError` if neither is."""
+    """The folder that is given, or that of the study with this name, a live one first; `ConfigError` without answer."""
     named = [results / kind / given for kind in _KINDS] if len(given.parts) == 1 else []
     for folder in (given, *named):
-        if folder.is_dir():
+        if (folder / "recommended.json").is_file():
             return folder
+    if any((each / "stages").is_dir() for each in (given, *named)) or Path(f"config/studies/{given}.yaml").is_file():
+        raise ConfigError(f"{given}: not finished: `servelab run {given.name}` measures what is missing of it")
     known = [folder.name for kind in _KINDS for folder in results.glob(f"{kind}/*/")]
     raise ConfigError(f"{given}: no such folder, and no study with results has this name{nearest(given.name, known)}")
 
