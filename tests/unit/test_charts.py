@@ -48,12 +48,7 @@ def draw(name: str, frame: pd.DataFrame, folder: Path, *kinds: str) -> list[str]
 
 # What exactly some charts show. A chart without an entry is still drawn, marked, emptied and measured below.
 EXPECTED = {
-    "proof": [
-        "Pair 1",
-        "256 → 567 · +121.6\u00a0%",
-        "Total tokens/s per accelerator",
-        "Promised",
-    ],
+    "proof": ["Pair 1", "256 → 567 · +121.6\u00a0%", "Total tokens/s per accelerator", "Promised"],
     "tried": ["256", "568 · winner", "× failed: out of memory", "× failed: refused"],
     "users": ["sharegpt: output tokens/s per user", "16", "Baseline", "Winner"],
     "curves": ["Total tokens/s, as run", "Mean TTFT (ms)", "sharegpt: requests/s", "Baseline", "Winner"],
@@ -67,6 +62,12 @@ MARKED = {
     "users": ["†", "‡"],
 }
 """Figures of suspect and invalid runs: the mark is behind each, or above its point. Every chart has the marks' key."""
+
+
+def test_a_long_option_is_on_one_line_and_no_label_is_left_out(frames, tmp_path):
+    draw("tried", frames["tried"].assign(candidate="max_num_batched_tokens=16384"), tmp_path, "json")
+    axis = json.loads((tmp_path / "c.json").read_text())["layer"][1]["encoding"]["y"]["axis"]
+    assert '["max_num_batched_tokens=16384"]' in axis["labelExpr"] and axis["labelOverlap"] is False
 
 
 @pytest.mark.parametrize("name", CHARTS.names())

@@ -205,7 +205,7 @@ def test_capacity_is_an_objective_of_searched_loads_only(make_project):
     study["objective"]["metric"] = "capacity_per_s"
     project = make_project(study)
     assert project.study.capacity_of(ON).lowest == 2 and project.study.protocol_of(ON).request_rate == 2
-    assert "capacity in requests/s with ttft_ms p90 2000" in project.study.workloads[ON].titled("ShareGPT")
+    assert "most requests/s with ttft_ms p90 of at most 2000" in project.study.workloads[ON].titled("ShareGPT")
     specs = [run.spec for candidate in first_stage(project).candidates for run in candidate.runs]
     assert {(spec.capacity.of, spec.protocol.rounds, spec.most_rounds) for spec in specs} == {("request_rate", 1, 24)}
     for metric in ("capacity_in_flight", "capacity_per_s"):

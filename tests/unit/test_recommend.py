@@ -10,7 +10,7 @@ from made_study import stage_rows
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_confirm
 from servelab.search.recommend import recommend
-from servelab.search.recommendation_text import render_recommendation
+from servelab.search.recommendation_text import answer_text, render_recommendation
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import LeftOut
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Candidate
@@ -96,20 +96,14 @@ def test_a_proof_that_fails_on_answers_is_said_first(answer, promised, though):
     def lose(table):
         table.loc[table["candidate"] == "winner", ["answers", "answers_note"]] = ["changes answers", "3 of 9 right"]
 
-    recommended = answer(
-        {"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, promised=promised, change=lose
-    )
+    starts = {"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}
+    recommended = answer(starts, promised=promised, change=lose)
     assert not recommended.changed and recommended.proof.verdict == "failed"
     first = render_recommendation(recommended, "report.html").splitlines()[:5]
     assert f"Not recommended{though}: a changes answers: 3 of 9 right." in first
 
 
-NOT_PROVED = {
-    "worse": [80, 81, 79],
-    "same": [100.5, 101.5, 99.5],
-    "cannot tell": [130, 95, 110],
-    "failed": "out_of_memory",
-}
+NOT_PROVED = {"worse": [80, 81, 79], "same": [100.5, 101.5, 99.5], "cannot tell": [130, 95, 110], "failed": "crashed"}
 
 
 @pytest.mark.parametrize("verdict", NOT_PROVED)
@@ -174,6 +168,8 @@ def test_a_baseline_that_won_is_recommended(answer):
     assert recommended.evidence == "nothing to prove"
     assert recommended.run_id == recommended.baseline_run_id
     assert "Keep the baseline: the search found no candidate" in render_recommendation(recommended, "report.html")
+    recommended = answer({"cpu-sharegpt": {"baseline": "crashed"}}, Candidate(label="nothing"), promised=None)
+    assert "No answer: no candidate can be used, and the baseline neither: failed:" in answer_text(recommended).text
 
 
 def test_another_number_format_is_named_in_the_command(answer):

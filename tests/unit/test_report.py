@@ -17,7 +17,7 @@ from made_place import AFTER, put_places, upgrade
 from servelab.core.cli import RuleJob
 from servelab.core.errors import ServelabError
 from servelab.core.figure_text import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
-from servelab.metrics.tables.io import read_tables
+from servelab.metrics.tables.io import read_table, read_tables
 from servelab.report.answer_section import only_in
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
@@ -250,10 +250,8 @@ def test_html_stands_alone(page):
 
 
 def test_every_link_leads_to_a_file_of_the_results(page, study):
-    runs = {target for target in page.links if "/runs/" in target}
-    assert {sample_study.recommended()["run_id"], sample_study.recommended()["baseline_run_id"]} <= {
-        Path(target).name for target in runs
-    }
+    runs = {Path(target).name for target in page.links if "/runs/" in target}
+    assert {sample_study.recommended()[side] for side in ("run_id", "baseline_run_id")} <= runs
     for target in page.links:
         made_elsewhere = target.startswith(("#", "tables/", "charts/", "../../index")) or target.endswith("server.log")
         if "workloads" not in target and not made_elsewhere:
@@ -265,12 +263,8 @@ def test_pairs_of_the_proof_are_listed_with_their_ratios(study):
     position = table.index[(table["stage"] == "confirm") & (table["workload"] == "sharegpt")][1]
     table.at[position, "start_jobs"] = [*table.at[position, "start_jobs"][:2], "another"]
     pairs = content(study, table=table)["proof"]["pairs"]
-    assert pairs.columns == [
-        "Pair",
-        "Baseline (Total tokens/s per accelerator)",
-        "Proposed (Total tokens/s per accelerator)",
-        "Ratio",
-    ]
+    sides = [f"{side} (Total tokens/s per accelerator)" for side in ("Baseline", "Proposed")]
+    assert pairs.columns == ["Pair", *sides, "Ratio"]
     assert len(pairs.rows) == 9
     first, second, third = pairs.rows[:3]
     assert [cell.text for cell in second] == ["ShareGPT, 1,000 prompts", "256", "567", "2.216"]
@@ -282,10 +276,8 @@ def test_pairs_of_the_proof_are_listed_with_their_ratios(study):
 
 def test_runs_of_unequal_places_are_marked(study):
     """The winner's runs were measured after a driver upgrade: at the top, in the proof and beside each change."""
-    table = put_places(
-        read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
-        {"winner": [AFTER], "sglang": [AFTER]},
-    )
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    table = put_places(table, {"winner": [AFTER], "sglang": [AFTER]})
     improved = read_tables([study / "improvements.parquet"]).assign(unequal_places=upgrade(3, 3))
     workloads = [each | {"unequal_places": upgrade(3, 3)} for each in sample_study.proof()["workloads"]]
     proof = sample_study.proof(workloads=workloads, unequal_places=upgrade(3, 3))
@@ -404,3 +396,11 @@ def test_the_card_says_the_answer_with_what_it_rests_on(study):
     assert text.startswith("**Use this command: 256 → 567 total tokens/s per accelerator (+121.6 %, sure between")
     said = ("4 × Ascend 910B", "Answers: not measured.", "- better, by 3 pairs", f"```bash {sample_study.COMMAND} ```")
     assert [wanted for wanted in said if wanted not in text] == []
+
+
+@pytest.mark.parametrize(("file", "read"), [("table.parquet", read_table), ("decision.json", Decision.read)])
+def test_a_file_of_another_stage_is_refused(study, tmp_path, file, read):
+    (there := tmp_path / "stages/batching" / file).parent.mkdir(parents=True)
+    there.write_bytes((study / "stages/engine" / file).read_bytes())
+    with pytest.raises(ServelabError, match=rf"batching/{file}: is of stage engine; restore it"):
+        read(there)

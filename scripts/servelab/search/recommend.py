@@ -18,7 +18,7 @@ from servelab.measure.run_files import RunManifest
 from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
-from servelab.search.decide import NOT_RUN, compare
+from servelab.search.decide import NOT_RUN, compare, unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row
 from servelab.search.deployment import forms, launched
 from servelab.search.planning import effective_changes, shown
@@ -106,6 +106,7 @@ def recommend(
         environment_variables=answer.configuration.environment_variables,
         configuration=answer.configuration,
         changed=changed,
+        baseline_unfit=None if proof or changed else ": ".join(unfit(study, rows[BASELINE]) or ()) or None,
         evidence=FROM_LOGS if not isinstance(study, Study) else PROVED if proof else NOTHING_TO_PROVE,
         proof=proof,
         objective=study.objective.name,

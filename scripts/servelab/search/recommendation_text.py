@@ -17,7 +17,7 @@ class AnswerText(NamedTuple):
     """A study's answer in one sentence."""
 
     kind: Literal["win", "keep", "unsure"]
-    """`unsure`: the proof cannot tell, so the baseline is kept."""
+    """`unsure`: the proof cannot tell, so the baseline is kept, or nothing can be used."""
     text: str
 
 
@@ -58,6 +58,8 @@ def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
         names, which = ", ".join(recommended.untold), "it" if len(recommended.untold) == 1 else "one of them"
         why = f"runs of the search were disturbed; measured on a quieter machine, {which} may be better: {names}"
         return AnswerText("unsure", f"Cannot tell, so keep the baseline: {why}.")
+    if unfit := recommended.baseline_unfit:
+        return AnswerText("unsure", f"No answer: no candidate can be used, and the baseline neither: {unfit}.")
     return AnswerText("keep", f"Keep the baseline: {_kept(recommended)}.")
 
 

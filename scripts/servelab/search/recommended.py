@@ -154,6 +154,9 @@ class Recommended(JsonFile):
     environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
     configuration: Configuration
     changed: bool = Field(description="Whether it differs from the baseline.")
+    baseline_unfit: str | None = Field(
+        None, description="Why the baseline cannot be used, where no candidate can either; null otherwise."
+    )
     evidence: str = Field(
         FROM_LOGS,
         description="What the answer rests on: `proof`; `nothing to prove` if the search found nothing better than the "

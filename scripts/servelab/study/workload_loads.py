@@ -223,9 +223,9 @@ def _points(entry: StudyWorkload, curve: Curve) -> list[StudyWorkload]:
 
 
 def _capacity_words(spec: CapacitySpec) -> str:
-    limits = [f"{metric} {of} {limit:g}" for metric, each in spec.slos.items() for of, limit in each.items()]
+    limits = [f"{metric} {of} of at most {limit:g}" for metric, each in spec.slos.items() for of, limit in each.items()]
     of = {"request_rate": "requests/s", "max_concurrency": "requests in flight"}[spec.of]
-    return f"capacity in {of}" + (f" with {', '.join(limits)}" if limits else "")
+    return f"most {of}" + (f" with {', '.join(limits)}" if limits else "")
 
 
 def _limited(text: str, unlimited: str) -> Any:

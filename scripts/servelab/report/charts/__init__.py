@@ -96,7 +96,8 @@ def rows(labels: Sequence[str]) -> alt.Y:
         labelExpr=lookup,
         # A label's first line is on the row; of two lines the first goes above it, so that both are centred.
         labelBaseline={"condition": {"test": f"length({lookup}) > 1", "value": "line-bottom"}, "value": "middle"},
-        labelLimit=190,
+        labelLimit=240,
+        labelOverlap=False,  # labels of two lines on neighbouring rows touch, and each is needed
         labelPadding=8,
         labelFontSize=13,
         labelColor=INK,
@@ -170,8 +171,8 @@ def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: b
 
 def _label_lines(label: str) -> list[str]:
     """At most two lines; of a longer label the beginning and the end, since either may distinguish it."""
-    lines = [line.replace("/ ", "/") for line in textwrap.wrap(label.replace("/", "/ "), 26, break_on_hyphens=False)]
-    return (lines or [""]) if len(lines) < 3 else [lines[0], f"…{label[-25:].lstrip()}"]
+    lines = [line.replace("/ ", "/") for line in textwrap.wrap(label.replace("/", "/ "), 29, break_on_hyphens=False)]
+    return (lines or [""]) if len(lines) < 3 else [lines[0], f"…{label[-28:].lstrip()}"]
 
 
 CHARTS.load(__name__)
