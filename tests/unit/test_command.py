@@ -39,6 +39,7 @@ def checkout(tmp_path):
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_any_folder_becomes_a_folder_of_studies(tmp_path):
         ([], "--profile profiles/default archive"),
         (["a", "b"], "--profile profiles/default archive --config studies=[a,b]"),
         (["a", "-n", "--cores", "2"], "--profile profiles/default archive -n --cores 2 --config studies=[a]"),
-        (["--profile", "slurm", "a"], "archive --profile slurm a"),
+        (["--profile", "slurm", "a"], "archive --profile profiles/slurm a"),
         (["a", "--profile=slurm"], "archive --profile=slurm --config studies=[a]"),
         (["a", "-n", "--config", "x=1"], "--profile profiles/default archive -n --config studies=[a] x=1"),
         (["a", "-C", "x=1"], "--profile profiles/default archive --config studies=[a] x=1"),

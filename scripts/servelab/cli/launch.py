@@ -30,7 +30,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import DISTURBED, FAILED
 from servelab.core.yaml_file import read_shipped
 
-PROFILE = Path("profiles/default")
+PROFILE, SLURM = Path("profiles/default"), Path("profiles/slurm")
 SNAKEFILE = Path("Snakefile")
 _FOUND = ("Snakefile", "workflow/Snakefile")
 """Files that Snakemake finds by itself."""
@@ -60,6 +60,10 @@ def snakemake_line(
     studies = _studies(words)
     check_names(studies, known)
     rest = list(words[len(studies) :])
+    installed = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "snakemake/slurm")
+    at = next((at for at in range(1, len(rest)) if rest[at - 1 : at + 1] == ["--profile", "slurm"]), 0)
+    if at and not installed.exists():
+        rest[at] = _named(root, SLURM)  # its site is the one that config/config.yaml names
     is_given = any(word == "--profile" or word.startswith("--profile=") for word in rest)
     line = [] if is_given or profile else ["--profile", _named(root, PROFILE)]
     if not any((root / each).is_file() for each in _FOUND):
