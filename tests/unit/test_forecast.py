@@ -226,10 +226,10 @@ def test_the_recheck_of_two_choices_reverts_one(content, make_project, tmp_path)
 
 
 def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, tmp_path):
-    content["stages"][0]["candidates"] = [{"arguments": {"--poll": number}} for number in range(30)]
+    content["stages"][0]["candidates"] = [{"arguments": {"--poll": n}, "replicas": 2} for n in range(30)]
     lines = forecast(make_project(content), tmp_path).lines()
     first = next(number for number, line in enumerate(lines) if line.startswith("  next: "))
-    assert len(lines[first + 1 : -1]) == 20
+    assert len(lines[first + 1 : -1]) == 20 and ": 2 servers, round_robin: llama-server" in lines[first + 2]
     assert lines[-1] == "    … and 11 more"  # of the baseline and 30 candidates
 
 

@@ -232,7 +232,11 @@ def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
     left = [
         candidate for candidate in plan.candidates if any(run.run_id in unmeasured for run in candidate.measured_runs)
     ]
-    shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
+    shown = []
+    for candidate in left[:_MOST_SHOWN]:
+        count, balancer = candidate.configuration.replicas, candidate.configuration.balancer
+        servers = f"{count} servers, {balancer}: " if count > 1 else ""
+        shown.append(f"  {candidate.candidate}: {servers}{candidate.command}")
     more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
     return [f"next: {plan.title}", *shown, *more]
 
