@@ -299,21 +299,21 @@ POOL = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 9, "
     ("engine", "lines", "work"),
     [
         ("vllm", "Available KV cache memory: 1.71 GiB\n", "39.1"),
+        ("tensorrt-llm", "[MemUsageChange] Allocated 1.71 GiB for max tokens in paged KV cache (7004).\n", "39.1"),
         ("sglang", f"{POOL}K size: 0.80 GB, V size: 0.81 GB\n{POOL}K size: 0.01 GB, V size: 0.01 GB", "33.4"),
         ("sglang", f"SWA {POOL}KV size: 0.90 GB\nSWAKVPool mem usage: 1.61 GB, swa size: 9", "33.4"),
     ],
 )
 def test_past_starts_correct_the_estimates_of_the_next(check, built, content, load, folder, engine, lines, work):
-    content["engines"]["sglang"] = {"version": "0.5.23", "lock": "envs/sglang-0.5.23.lock.txt"}
+    host = {"version": "1.2.0rc1", "runtime": "host", "lock": "envs/tensorrt-llm-1.2.0rc1.host.yaml"}
+    content["engines"] |= {"sglang": {"version": "0.5.23", "lock": "envs/sglang-0.5.23.lock.txt"}, "tensorrt-llm": host}
     content["baseline"]["engine"] = engine
-    run = folder / "results/runs" / ("0" * 20)
-    run.mkdir(parents=True)
+    (run := folder / "results/runs" / ("0" * 20)).mkdir(parents=True)
     (run / "spec.json").write_text(known_candidates(load(), folder)[0].planned.runs[0].spec.model_dump_json())
     (run / "status.json").write_text("{}")
     (run / "server.log").write_text(lines)
     saw = [row.saw for row in check() if row.check == "memory"]
-    assert len(saw) == 2 and all(f"as past starts measured {work} GiB to work" in each for each in saw)
-    assert all("about 6 of " in each for each in saw)
+    assert [f"as past starts measured {work} G" in each and "about 6 of " in each for each in saw] == [True, True]
 
 
 def test_a_check_has_a_row_for_each_candidate_it_knows(check, content):
