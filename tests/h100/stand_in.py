@@ -12,7 +12,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -26,19 +26,16 @@ from engines.double.serve import answered_question, read_settings, say
 
 SERVERS = yaml.safe_load(Path(__file__).with_name("servers.yaml").read_text())
 _READ = [json.loads(file.read_text()) for file in Path(__file__).parent.glob("simulated-steps-*.json")]
-STEPS = {steps["model_type"]: steps for steps in _READ}
+STEPS = {steps["num_hidden_layers"]: steps for steps in _READ}
 GIB = 1 << 30
 MEMORY_GIB, DRIVER_GIB, STEP_GIB = 79.19, 1.0, 2.0
 """What PyTorch sees of an H100, and what the driver, and a step of TensorRT-LLM, take outside their shares."""
 BLOCK = 16
-LOADING_S, GRAPHS_S = 2.0, 1.0
-"""A real load takes a minute or more."""
+LOADING_S, GRAPHS_S = 2.0, 1.0  # a real load takes a minute or more
 BETWEEN_STARTS, BETWEEN_STEPS = 0.015, 0.02
-LARGEST_SHARE = 0.97
-"""With more of the memory than this, a step that is half full of prompts finds none left."""
+LARGEST_SHARE = 0.97  # with more of the memory, a step that is half full of prompts finds none left
 HITS, QUERIES = "prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total"
-COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total", HITS, QUERIES)
-"""What `/metrics` reports, by the names that Servelab has for it."""
+COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total", HITS, QUERIES)  # in `/metrics`
 
 
 def launched(server, given, model, gpus):
@@ -49,8 +46,8 @@ def launched(server, given, model, gpus):
     launch = SimpleNamespace(
         **{**config, "prefixes": True, "chunked": True, "experts": False, **switched},
         **{name: type(value)(said[name] or value) for name, value in server["defaults"].items()},
-        context=int(said["context"] or config["max_position_embeddings"]),
-        steps=STEPS[config["model_type"]],
+        context=int(said["context"].replace("auto", "-1") or config["max_position_embeddings"]),
+        steps=STEPS[config["num_hidden_layers"]],
     )
     stored = config.get("quantization_config", {})
     launch.block = stored.get("weight_block_size", [1])[0]
@@ -69,6 +66,7 @@ def launched(server, given, model, gpus):
     heads = max(1, launch.num_key_value_heads / launch.tensor)
     each = 2 * launch.num_hidden_layers * heads * launch.head_dim * (1 if has_fp8_cache else 2)
     launch.kv_tokens = int(launch.kv * GIB / each) // BLOCK * BLOCK
+    launch.context = min(launch.kv_tokens, config["max_position_embeddings"]) if launch.context < 0 else launch.context
     launch.needed = launch.context * each / GIB
     refused = {
         "heads": launch.num_attention_heads % launch.tensor,
@@ -100,8 +98,7 @@ class Scheduler:
     def __init__(self, launch):
         self.launch, self.all_blocks = launch, launch.kv_tokens // BLOCK
         self.waiting, self.running = deque(), []
-        self.kept = OrderedDict()
-        """Keys of blocks that a later request may use, the oldest first."""
+        self.kept = OrderedDict()  # keys of blocks that a later request may use, the oldest first
         self.counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, request):
@@ -123,9 +120,8 @@ class Scheduler:
                 taken.append((request, tokens))
         decoding = sum(tokens == 1 for _, tokens in taken)
         while self.waiting and budget > 0 and len(self.running) < self.launch.sequences:
-            request, found = self.waiting[0], 0
-            while self.launch.prefixes and found < len(request.keys) and request.keys[found] in self.kept:
-                found += 1
+            request = self.waiting[0]
+            found = self.launch.prefixes * sum(1 for _ in takewhile(self.kept.__contains__, request.keys))
             rest = len(request.prompt) + request.made - found * BLOCK
             tokens = min(rest, budget)
             needed = -(-(found * BLOCK + tokens) // BLOCK)
@@ -156,7 +152,7 @@ class Scheduler:
         answered = []
         for request, tokens in taken:
             request.computed += tokens
-            if request not in self.running or request.computed < len(request.prompt) + request.made:
+            if request.computed < len(request.prompt) + request.made:
                 continue
             if not request.made:
                 self.counts["prompt_tokens_total"] += len(request.prompt)
@@ -184,18 +180,21 @@ class Scheduler:
         return True
 
 
-def simulated_tokens_per_s(launch, requests):
-    """Total tokens a second of requests that are all there at the start, without any noise; 0 if it crashes."""
-    scheduler, ms = Scheduler(launch), 0.0
-    for request in requests:
-        scheduler.add(request)
-    while scheduler.running or scheduler.waiting:
+def simulated_tokens_per_s(launch, requests, in_flight, tpot_ms):
+    """Total tokens a second without noise, so many requests at a time; 0 if refused, crashed or above the mean TPOT."""
+    if launch.refused:
+        return 0.0
+    scheduler, ms, spent, left = Scheduler(launch), 0.0, 0.0, deque(requests)
+    while left or scheduler.running or scheduler.waiting:
+        while left and len(scheduler.running) + len(scheduler.waiting) < in_flight:
+            scheduler.add(left.popleft())
         took, taken = scheduler.step()
         if scheduler.crash(taken):
             return 0.0
-        scheduler.end(taken)
         ms += took
-    return 1000 * sum(len(each.prompt) + each.outputs for each in requests) / ms
+        spent += ms * sum((each.made == each.outputs) - (each.made == 1) for each in scheduler.end(taken))
+    kept = spent <= tpot_ms * sum(each.outputs - 1 for each in requests)
+    return kept * 1000 * sum(len(each.prompt) + each.outputs for each in requests) / ms
 
 
 class Server(Stub):
@@ -233,16 +232,15 @@ class Server(Stub):
     def answer(self, method, path):
         part, scheduler, told = self._part, self._scheduler, ""
         if path == b"/v1/models":
-            known = {"id": self._model, "object": "model", "max_model_len": scheduler.launch.context}
-            told = json.dumps({"object": "list", "data": [known]})
+            told = json.dumps({"data": [{"id": self._model, "max_model_len": scheduler.launch.context}]})
         elif path == part.get("metrics_path", "").encode():
             counts = scheduler.counts | {
                 "requests_running": len(scheduler.running),
                 "requests_waiting": len(scheduler.waiting),
                 "kv_cache_usage_fraction": 1 - scheduler.free_blocks / scheduler.all_blocks,
             }
-            names = {name: part["metric_names"][name] for name in counts if name in part["metric_names"]}
-            told = "".join(f'{name}{{model_name="{self._model}"}} {counts[key]}\n' for key, name in names.items())
+            names = part["metric_names"]
+            told = "".join(f'{name}{{model_name="m"}} {counts[key]}\n' for key, name in names.items() if key in counts)
         elif method == b"POST" and path == part.get("reset_path", "").encode():
             scheduler.kept.clear()
             told = part["reset_answer"]

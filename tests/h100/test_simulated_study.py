@@ -88,13 +88,15 @@ def landscape(project, weights):
     """The simulated objective of each configuration by its key, without noise."""
     load, draw, found = project.workloads[project.study.objective.on].parameters, Random(0), {}
     prompts = [[draw.randrange(4096) for _ in range(load["input_tokens"])] for _ in range(load["num_requests"])]
+    tpot_ms = project.study.objective.constraints.get("tpot_ms", {"mean": 1e9})["mean"]
+    limits = project.study.protocol.max_concurrency or len(prompts), tpot_ms / SLOWER
     for each in (variant.configuration for variant in space_of(project.study).variants):
         words = ENGINES.get(each.engine).flags(each.options, each.arguments)
         given = {word: next(iter(words[at + 1 :]), "") for at, word in enumerate(words) if word.startswith("-")}
         server = SERVERS[f"{each.engine}-{project.study.engines[each.engine].version}"]
         requests = [Request(prompt, load["output_tokens"]) for prompt in prompts]
         launch = launched(server, given | each.environment_variables, weights[each.model], each.accelerators)
-        found[key_of(each)] = copies(project.study, each) * simulated_tokens_per_s(launch, requests)
+        found[key_of(each)] = copies(project.study, each) * simulated_tokens_per_s(launch, requests, *limits)
     return found
 
 
@@ -116,9 +118,9 @@ def test_plans_and_decisions_of_20_seeds(made):
 @pytest.mark.slow
 def test_what_vllm_refuses_is_refused_with_its_lines(made):
     folder = made[0].folder.parent
-    program = [folder / "vllm-0.11.0/mindie-service/bin/program", "-m", "vllm.entrypoints.openai.api_server", "--model"]
+    (program,) = folder.glob("vllm-*/mindie-service/bin/program")
     for variant, flags, reason in made[-1]["refused"]:
-        command = [*program, str(folder / variant), "--host", "127.0.0.1", "--port", "1", *flags.split()]
+        command = [program, "serve", str(folder / variant), "--host", "127.0.0.1", "--port", "1", *flags.split()]
         devices = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(16)))}
         done = subprocess.run(command, env=os.environ | devices, stderr=subprocess.PIPE, text=True)
         assert done.returncode and ENGINES.get("vllm").explain_failure(done.stderr.splitlines()).reason == reason, flags
