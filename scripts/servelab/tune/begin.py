@@ -209,8 +209,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
 def _objective(asked: TuneRequest, workload: str) -> tuple[dict[str, Any], str | dict[str, Any]]:
     """The objective, and the workload that decides: limits are a part of one or the other, by the metric."""
     metric, limits = METRICS.get(asked.metric), _limits(asked.limits)
-    per = {"per": "accelerator"} if asked.hardware.per_node > 1 else {}
-    found = {"metric": asked.metric, "on": workload, **per}
+    found = {"metric": asked.metric, "on": workload, **({"per": "accelerator"} if asked.hardware.per_node > 1 else {})}
     capacity_of = _CAPACITIES.get(asked.metric)
     if not limits and (metric.needs_slos or capacity_of):
         raise ConfigError(f"--question {asked.metric}: give its limits too, as --slo 'ttft_ms p99 2000'")
@@ -309,9 +308,10 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     if most := now.state_limit:
         fewer = f"the KV cache has states of about {most:,} sequences; --max-num-seqs {1 << (most.bit_length() - 1)}"
         found.append(f"The command may not start: {fewer} would help.")
-    share = now.effective.get("memory_share")
-    if now.board.is_cpu and share:
+    if now.board.is_cpu and (share := now.effective.get("memory_share")):
         found.append(f"The engine takes {share:.0%} of the memory, and does not start where less is free.")
+    if now.per_node > 1:
+        found.append(f"Each server is measured with {now.load.users} in flight, also where several fill the node.")
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:
