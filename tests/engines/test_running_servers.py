@@ -85,7 +85,6 @@ def test_bench_measures_a_server_by_its_address(served, tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = Bench.read(tmp_path / "bench/bench.json")

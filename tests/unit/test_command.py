@@ -193,7 +193,6 @@ def test_the_wheel_alone_runs_the_demo(tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Use this command" in done.stdout or re.search("Cannot tell.* disturbed", done.stdout)

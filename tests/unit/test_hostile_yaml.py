@@ -73,7 +73,6 @@ def test_deep_yaml_does_not_end_the_interpreter(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(ROOT / "scripts")},
         capture_output=True,
         text=True,
-        check=False,
         preexec_fn=small_stack,
     )
     assert (done.returncode, done.stdout) == (2, "")

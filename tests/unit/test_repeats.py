@@ -46,6 +46,7 @@ def missing(runs, *words, others=0.0, partners=None) -> tuple[list[int], list[st
     [
         ((), 10.0, [0]),
         ((), 50.0, []),  # as busy as it was
+        (("nothing",), 10.0, []),
         (("disturbed",), 50.0, [0]),
         (("failed",), 50.0, [1]),
         (("failed", "disturbed"), 50.0, [0, 1]),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forged import read_members, write_forged
+from unit.made_run import seal
 from workspace import ARCHIVE_STUDY, Workspace
 
 from servelab.archive.layout import MANIFEST
@@ -23,11 +24,9 @@ def script(workspace, name, *arguments, check=True):
         [sys.executable, f"scripts/{name}.py", *map(str, arguments)],
         cwd=workspace.folder,
         env=workspace.environment(),
-        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
     )
     assert not check or done.returncode == 0, done.stdout
     return done.stdout if check else (done.returncode, done.stdout)
@@ -40,8 +39,13 @@ def only_archive(workspace, folder="results/archives"):
 
 @pytest.fixture(scope="module")
 def archived(finished, tmp_path_factory):
-    """A copy of the finished tiny study, with its archive."""
+    """A copy of the finished tiny study, with its archive; a run was disturbed, and the machine is quieter now."""
     workspace = finished.copy(tmp_path_factory.mktemp("archived") / "tiny")
+    run = min((workspace.folder / "results/runs").iterdir())
+    status = json.loads((run / "status.json").read_bytes()) | {"disturbed": "by others", "others_percent": 1e4}
+    (run / "status.json").write_text(json.dumps(status))
+    seal(run)
+    workspace.snakemake("--config", "again=[nothing]")
     script(workspace, "archive", *ARCHIVE_STUDY)
     return workspace
 

@@ -93,7 +93,6 @@ def run_script(workspace, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout

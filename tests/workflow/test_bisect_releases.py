@@ -35,7 +35,6 @@ def call(workspace, *words):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
     )
 
 

@@ -34,6 +34,7 @@ from servelab.archive.layout import (
     shown,
 )
 from servelab.core.errors import ServelabError
+from servelab.core.run_spec import NOTHING
 from servelab.metrics.tables.io import read_arrow
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
@@ -44,7 +45,7 @@ from servelab.search.versions import study_versions, versions_id
 _TOLERANCE = 1e-9
 """Relative, of numbers with a fraction."""
 _COMPUTE = ("answer", "recorded", "report", "stages")
-"""Files of rules that only compute; others reserve a device, download something, or make what such rules read."""
+"""Scripts that only compute, all that the workflow has here: no archive makes it serve, build or download."""
 _ANSWERS = "answers"
 """Folder of a study that also has the answers under earlier versions, which cannot be recomputed."""
 
@@ -115,16 +116,15 @@ def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str |
     """
     _prepare(folder, manifest, code, work)
     kind, study = manifest.search.split("/")
-    (work / "config/config.yaml").write_text(json.dumps({"studies": [], "recorded": [], kind: [study]}))  # JSON is YAML
+    config = {"studies": [], "recorded": [], kind: [study], "again": [NOTHING]}
+    (work / "config/config.yaml").write_text(json.dumps(config))  # JSON is YAML
     targets = [f"{manifest.folder}{each}" for each in made_of(manifest.search) if each not in ("charts", *RENDERED)]
     targets += [_current_answer(work, manifest)] if manifest.is_live else []
-    text = "\n".join((code / f"rules/{name}.smk").read_text(encoding="utf-8") for name in _COMPUTE)
-    rules = re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/default", "--quiet", "--nolock", *targets]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEMAKE_", "SERVELAB_"))}
     programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     done = subprocess.run(
-        [*command, "--allowed-rules", *rules],
+        command,
         cwd=work,
         env=kept | {"PATH": programs, "PYTHONPATH": str(work / "scripts"), "HOME": str(work)},
         stdin=subprocess.DEVNULL,
@@ -145,7 +145,9 @@ def recompute(folder: Path, manifest: Manifest, code: Path, work: Path) -> str |
 def _prepare(folder: Path, manifest: Manifest, code: Path, work: Path) -> None:
     """A project with the code in `code` and the archive's configuration and raw records."""
     work.mkdir()
-    for name in (*CODE, "profiles"):
+    (work / "scripts").mkdir()
+    scripts = (f"scripts/{name}" for name in ("servelab", *(f"{name}.py" for name in _COMPUTE)))
+    for name in ("Snakefile", "rules", "profiles", *scripts):
         (work / name).symlink_to((code / name).resolve())
     for name in ("config", "envs"):
         shutil.copytree(folder / WORKFLOW / name, work / name)

@@ -27,7 +27,7 @@ from servelab.cli.checkout import (
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import DISTURBED, FAILED
+from servelab.core.run_spec import DISTURBED, FAILED, NOTHING
 from servelab.core.yaml_file import read_shipped
 
 PROFILE, SLURM = Path("profiles/default"), Path("profiles/slurm")
@@ -86,7 +86,7 @@ def _without_again(words: Sequence[str], root: Path) -> tuple[list[str], list[st
     at = left.index(AGAIN)
     runs = list(takewhile(lambda word: not word.startswith("-"), left[at + 1 :]))
     for run in runs:
-        if run not in (DISTURBED, FAILED) and not any((root / "results/runs").glob(f"{run}*/status.json")):
+        if run not in (DISTURBED, FAILED, NOTHING) and not any((root / "results/runs").glob(f"{run}*/status.json")):
             raise ConfigError(f"{AGAIN} {run}: no run in results/runs begins with that; or say {DISTURBED} or {FAILED}")
     if not runs:
         raise ConfigError(f"{AGAIN}: say which runs: {DISTURBED}, {FAILED}, or the beginning of a run's id")

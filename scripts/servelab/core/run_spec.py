@@ -226,7 +226,7 @@ class ProtocolSpec(Strict):
         return self
 
 
-DISTURBED, FAILED = "disturbed", "failed"
+DISTURBED, FAILED, NOTHING = "disturbed", "failed", "nothing"
 """Words that choose runs to measure again; any other word is the beginning of a run's id."""
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99", "minimum", "maximum"]

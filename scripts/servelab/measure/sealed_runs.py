@@ -15,7 +15,7 @@ import psutil
 
 from servelab.core.files import write_text
 from servelab.core.result_lock import claim
-from servelab.core.run_spec import DISTURBED, FAILED
+from servelab.core.run_spec import DISTURBED, FAILED, NOTHING
 from servelab.core.seal import IMPORTED, STATUS
 from servelab.measure.run_folder import is_empty, move_aside, why_broken
 
@@ -47,7 +47,7 @@ class Repeats:
     def why(self, folder: Path) -> str | None:
         """Why the run in a folder is measured again, as one line; None if it is not."""
         status = _status_of(folder)
-        if status is None or status["finished_at"] >= self._began:
+        if status is None or status["finished_at"] >= self._began or NOTHING in self._chosen:
             return None
         why = self._own(folder.name, status)
         for partner in () if why else self._partners(folder.name):

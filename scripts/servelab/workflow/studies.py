@@ -53,7 +53,9 @@ class WorkflowConfig(Strict):
     recorded: Names = Field([], description="Names of folders in config/recorded/.")
     site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
     site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
-    again: Names = Field([], description="Runs to measure again: `disturbed`, `failed`, or beginnings of ids.")
+    again: Names = Field(
+        [], description="Runs to measure again: `disturbed`, `failed`, `nothing`, or beginnings of ids."
+    )
     runs_from: Annotated[list[str], BeforeValidator(_listed)] = Field(
         [], description="Results folders in which missing runs are looked for before they are measured."
     )
