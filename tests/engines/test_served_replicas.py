@@ -20,6 +20,7 @@ from servelab.measure.visits import measure_job
 from servelab.metrics.tables import schemas
 
 CLIENTS = [balancer.name for balancer in BALANCERS if not balancer.is_process]
+REAL = [*(("llama.cpp", name) for name in BALANCERS.names()), ("vllm", "round_robin")]
 one_double = pytest.mark.parametrize("doubled", ["vllm-0.17.1"], indirect=True)
 assert "vllm-0.17.1" in doubles.NEWEST
 
@@ -82,8 +83,7 @@ def test_the_death_of_one_fails_the_run(doubled, endless_path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
-@pytest.mark.parametrize("balancer", BALANCERS.names())
+@pytest.mark.parametrize(("installed", "balancer"), REAL, indirect=["installed"])
 def test_real_servers_behind_each_balancer(installed, requests_path, tmp_path, balancer):
     program = BALANCERS.get(balancer).command((1, 2), [3, 4], tmp_path)[:1]
     if program and shutil.which(program[0]) is None:
