@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from datetime import UTC, datetime
 
 import made_run
@@ -69,6 +69,9 @@ def test_what_a_load_misses():
     assert judge(unlimited, 14, served(gaps, work, rate=14)).missed is None
     over = judge(unlimited, 24, served(gaps, work, rate=24))
     assert over.ended_by == "saturated" and over.missed.startswith("requests in flight grew by ")
+    long = judge(unlimited, 20, served(gaps[:200], np.full(200, 15), rate=20, slots=200))
+    assert long.missed.endswith(" % of all that arrived; each takes 100 % of the time: send more")
+    assert judge(unlimited, 20, served(gaps[:200], np.full(200, 4), rate=20, slots=200)).missed is None
     failing = served(gaps, work, rate=8)
     failing["error"][:20] = "HTTP 500"
     assert judge(RATE, 8, failing).missed == "97.5 % of the requests succeeded"
@@ -89,11 +92,8 @@ def test_saturation_is_a_trend(share, least, most):
     assert least <= found <= most
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What the search takes of the inputs of a run."""
-
-    spec: object
+Inputs = make_dataclass("Inputs", ["spec"])
+"""What the search takes of the inputs of a run."""
 
 
 def made_server(slots=16, crashes_at=float("inf"), seeds=None):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from servelab.assets import gguf
-from servelab.assets.gguf import Metadata, Tensor
+from servelab.assets.gguf import Metadata
 from servelab.assets.model_shape import ModelShape, experts_of, shape_of_config
 from servelab.core.credentials import leaves
 from servelab.core.errors import ServelabError
@@ -225,9 +225,9 @@ def work_of_gguf(path: Path) -> ModelWork:
     key, content = int(value("attention.key_length", head_dim)), int(value("attention.value_length", head_dim))
     window = int(_least(value("attention.sliding_window", 0)))
     bits = [8 * each.size_bytes / each.elements for each in (*body, *routed, *head)]
-    (body_values, body_bytes), (head_values, head_bytes), (routed_values, routed_bytes) = map(
-        _sizes, (body, head, routed)
-    )
+    kinds = body, head, routed
+    body_values, head_values, routed_values = (float(sum(each.elements for each in kind)) for kind in kinds)
+    body_bytes, head_bytes, routed_bytes = (float(sum(each.size_bytes for each in kind)) for kind in kinds)
     return ModelWork(
         body_parameters=body_values,
         head_parameters=head_values,
@@ -244,11 +244,6 @@ def work_of_gguf(path: Path) -> ModelWork:
         attention_operations=2 * heads * (key + content),
         kv_values=int(_least(value("attention.head_count_kv", heads))) * (key + content),
     )
-
-
-def _sizes(tensors: Sequence[Tensor]) -> tuple[float, float]:
-    """Values and bytes of tensors."""
-    return float(sum(each.elements for each in tensors)), float(sum(each.size_bytes for each in tensors))
 
 
 def _least(value: Any) -> Any:

@@ -27,7 +27,8 @@ QUEUE_GROWS = 0.8
 
 _PIECES = 10
 _SETTLED = 0.2
-"""Share of the arrivals before the test begins: a queue that fills at first is no trend."""
+_LONG = 1 / 6
+"""A load that lasts less than six requests take may grow a queue all the time at any rate."""
 _CONFIDENCE = 0.95
 _FEWEST = 40
 _SMALL = 0.02
@@ -41,34 +42,37 @@ class Growth(NamedTuple):
     """Requests by which they grew / requests that arrived meanwhile: 1 − rate served / rate of arrival."""
     is_trend: bool
     """Whether that is more than chance and more than 2 %."""
+    latency_share: float
+    """Median latency of the first fifth / time from the first arrival to the last, at most 1."""
 
 
 def queue_growth(every: RecordArray) -> Growth | None:
     """Whether the requests in flight kept growing; `every` are the counted requests of a round, late ones included.
 
-    Student's test, one-sided at 5 %, on the increases in 10 equal pieces of the time from a fifth of the arrivals to
-    the last. None for fewer than 40 requests, or if they were not sent over time.
+    Student's test, one-sided at 5 %, on the increases in 10 equal pieces of the time to the last arrival. It begins
+    after a fifth of the arrivals, or after half of these have ended, which is when a server is no longer filling up,
+    but no later than half way. None for fewer than 40 requests, or if they were not sent over time.
     """
     requests = arrived(every)
     if len(requests) < _FEWEST or not is_open_loop(requests):
         return None
     due, ended = np.sort(present(requests["scheduled_s"])), np.sort(present(requests["end_s"]))
-    edges = np.linspace(due[int(_SETTLED * len(due))], due[-1], _PIECES + 1)
+    early = requests[requests["scheduled_s"] <= due[int(_SETTLED * len(due))]]
+    took = float(np.median(np.nan_to_num(early["end_s"], nan=np.inf) - early["scheduled_s"]))
+    begin = np.clip(due[0] + took, early["scheduled_s"].max(), due[len(due) // 2])
+    edges = np.linspace(begin, due[-1], _PIECES + 1)
     arrivals = np.searchsorted(due, edges, "right")
     increases = np.diff(arrivals - np.searchsorted(ended, edges, "right"))
     mean, error = float(increases.mean()), float(increases.std(ddof=1)) / _PIECES**0.5
     share = float(increases.sum()) / max(1, int(arrivals[-1] - arrivals[0]))
     is_certain = mean > t_quantile(_CONFIDENCE, _PIECES - 1) * error
-    return Growth(share, is_certain and share > _SMALL)
+    return Growth(share, is_certain and share > _SMALL, min(1.0, took / float(np.ptp(due))))
 
 
 def is_saturated(every: RecordArray) -> bool:
     """Whether the server could not keep up in a round: by the trend of its queue, or if that cannot be tested, 80 %."""
-    growth = queue_growth(every)
-    if growth is not None:
-        return growth.is_trend
-    share = share_served([every])
-    return share is not None and share < QUEUE_GROWS
+    growth, share = queue_growth(every), share_served([every])
+    return growth.is_trend if growth is not None else share is not None and share < QUEUE_GROWS
 
 
 def share_served(rounds: Iterable[RecordArray]) -> float | None:
@@ -130,9 +134,7 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
     worst, text = _worst(spec, data)
     share = len(data.successes) / len(requests)
     growth = queue_growth(requests) if spec.of == "request_rate" else None
-    step = CapacityStep(
-        load=load, requests_per_s=_requests_per_s(spec, load, data), share_of_limit=worst, missed=None, ended_by=None
-    )
+    step = CapacityStep(load=load, requests_per_s=_requests_per_s(spec, load, data), share_of_limit=worst, missed=None)
     if spec.of == "request_rate" and _sent_share(requests) < _SENT:
         return _missed(step, "client", f"the client sent {100 * _sent_share(requests):.0f} % of the rate")
     if share < spec.min_success_rate:
@@ -140,7 +142,9 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
     if spec.slos and (worst is None or worst > 1):
         return _missed(step, "slo", text)
     if growth is not None and growth.is_trend:
-        return _missed(step, "saturated", f"requests in flight grew by {100 * growth.share:.0f} % of all that arrived")
+        few = f"; each takes {100 * growth.latency_share:.0f} % of the time: send more"
+        text = f"requests in flight grew by {100 * growth.share:.0f} % of all that arrived"
+        return _missed(step, "saturated", text + few * (growth.latency_share > _LONG))
     return step
 
 
