@@ -7,7 +7,7 @@ from pathlib import Path
 from verify_archive import report
 
 from servelab.archive.build import build_redacted
-from servelab.archive.contents import archive_name, read_source, study_contents
+from servelab.archive.contents import read_source, study_contents
 from servelab.archive.layout import sign_archive, signature_of
 from servelab.archive.redaction import Redactor
 from servelab.core.cli import RuleJob, run_rule
@@ -15,6 +15,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.files import write_json
 from servelab.core.identity import file_sha256
 from servelab.core.ssh_signature import check_key, parse_key
+from servelab.study.project import is_live, name_of
 
 RESULTS = Path("results")
 
@@ -33,7 +34,7 @@ def archive_study(rule: RuleJob) -> None:
         more = f" (and {len(faults) - 1} more: {'; '.join(faults[1:4])})" if len(faults) > 1 else ""
         fix = "only a finished study can be archived: `servelab run` it, or restore the file"
         raise ServelabError(f"{faults[0]}{more}; {fix}")
-    name = archive_name(search, contents.date)
+    name = f"{name_of(search) if is_live(search) else search}-{contents.date}.zip"  # recorded ones have a folder
     archive = RESULTS / "archives" / name
     redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)
     manifest = build_redacted(archive, contents, source, root, redactor)

@@ -31,7 +31,6 @@ WORKLOADS = {
 }
 OUT_OF_MEMORY = "torch.OutOfMemoryError: tried to allocate 14.5 GiB | 3.2 GiB free <unit 0>"
 
-
 DISTURBED = "disturbed round: round 2: total_tokens_per_s 1207, the others' median is 2281"
 NO_GAPS = "zero itl: 3,000 of 3,000 answers of several tokens have no gap between them"
 SUSPECT = {("very-long-32000x100", "winner"), ("short-128x4", "baseline")}
@@ -43,7 +42,6 @@ DEVICES = [
     ManifestDevice(index=str(index), name="Ascend 910B", driver="24.1", memory_bytes=64 * 2**30) for index in range(8)
 ]
 GIT = GitState(commit="0123456789abcdef0123456789abcdef01234567", dirty=False)
-
 
 SCATTER = {1: [1.0], 2: [1 - 0.015 / 12.7062, 1 + 0.015 / 12.7062]}
 """Values of the starts of a candidate, as shares of their mean, with Student's interval of ± 1.5 %."""

@@ -10,7 +10,6 @@ from servelab.core.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
 
-
 CONFIGURATION = [
     file
     for part in ("studies/*.yaml", "sites/*.yaml", "recorded/*/study.yaml")

@@ -88,12 +88,14 @@ def test_a_machine_is_split_by_its_cores():
 
 def test_a_proof_fills_the_node(tmp_path):
     """Each side is served as often as fits: no figure of the node is a product, and the search finds its row again."""
-    objective = {"objective": {"per": "node"}, "proof": {"fills_node": True}}
-    project = project_of(tmp_path, {"accelerators": 4}, hardware=GPUS, **objective)
+    objective = {"objective": {"per": "node", "load_per": "node"}, "proof": {"fills_node": True}}
+    project = project_of(tmp_path, {"accelerators": 4}, hardware=GPUS, protocol={"max_concurrency": 36}, **objective)
     study = project.study
     start = baseline(study)
-    candidate = plan_stage(project, "layout", start).candidates[1]
+    first, candidate = plan_stage(project, "layout", start).candidates
     sides = plan_confirm(project, Incumbent(candidate="four", configuration=candidate.configuration), 3).candidates
+    sent = [{run.spec.protocol.max_concurrency for run in each.runs} for each in (first, candidate, *sides)]
+    assert sent == [{4}, {18}, {36}, {36}]
     assert [(side.configuration.accelerators, side.configuration.replicas) for side in sides] == [(8, 8), (8, 2)]
     assert [per_basis("node", side.configuration.accelerators, 8) for side in sides] == [(1.0, False)] * 2
     assert [as_searched(study, side.configuration) for side in sides] == [start.configuration, candidate.configuration]

@@ -289,7 +289,8 @@ def test_settings_that_do_nothing_are_named(capsys):
 def test_a_server_on_two_nodes_has_the_users_asked_for(capsys):
     command = "--per-node 8 --users 256 -- vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2"
     said = asked(capsys, *H100, *command.split())
-    assert "with 256 in" in str(said["notes"]) and any("256 are in" in each["reason"] for each in said["candidates"])
+    assert said["study"]["objective"]["load_per"] == "node"
+    assert any("256 are in" in each["reason"] for each in said["candidates"])
 
 
 def test_values_in_other_notations_are_effective(capsys):

@@ -33,7 +33,7 @@ from servelab.metrics.tables.io import by_round, read_arrow, record_array
 from servelab.results.parse import TABLES
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
-from servelab.study.project import Project, is_live, name_of
+from servelab.study.project import Project, is_live
 from servelab.study.recorded.study import LOGS, load_recorded
 
 OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0-1.0", "MIT", "ODC-By-1.0"}
@@ -112,11 +112,6 @@ class Contents:
 def made_of(search: str) -> tuple[str, ...]:
     """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
     return (*_OF_BOTH_KINDS, *(_OF_LIVE if is_live(search) else _OF_RECORDED))
-
-
-def archive_name(search: str, date: str) -> str:
-    """Path of a study's archive below results/archives, where recorded studies have their own folder."""
-    return f"{name_of(search) if is_live(search) else search}-{date}.zip"
 
 
 def study_contents(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:

@@ -78,11 +78,6 @@ def read_named_entries(path: Path) -> dict[str, dict[str, Any]]:
     return content
 
 
-def folder_name(name: str, sha256: str) -> str:
-    """The folder of a dataset below results/datasets: one that is edited under its name is another one."""
-    return f"{name}-{sha256[:12]}"
-
-
 def fetch_dataset(name: str, dataset: Dataset, folder: Path) -> Path:
     """Fetches a dataset's file into a folder, counts its records, writes `dataset.json`, and returns its path.
 

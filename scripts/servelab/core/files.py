@@ -151,7 +151,6 @@ FiniteOrNull = Annotated[
 ]
 """A number, or null for NaN and infinity, which JSON does not have."""
 
-
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder that contains `Snakefile`, `config/`, `envs/` and `scripts/`; of a wheel, `servelab_home`."""
 

@@ -14,7 +14,6 @@ from servelab.core.yaml_file import read_yaml
 ID_LENGTH = 20
 """Hex digits of an id: 80 bits, so that collisions are not a concern among millions of runs."""
 
-
 _COMMENT = re.compile(r"(^|\s)#.*")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

@@ -225,6 +225,12 @@ class ProtocolSpec(Strict):
             raise ValueError("`burstiness` is for `arrivals: gamma`")
         return self
 
+    def shared(self, by: int) -> ProtocolSpec:
+        """The part of the load that each of so many servers gets, at least 1 in flight."""
+        limit, rate = self.max_concurrency, self.request_rate
+        part = {"max_concurrency": limit and max(1, limit // by), "request_rate": rate if rate == "inf" else rate / by}
+        return self.model_copy(update=part)
+
 
 DISTURBED, FAILED, NOTHING = "disturbed", "failed", "nothing"
 """Words that choose runs to measure again; any other word is the beginning of a run's id."""

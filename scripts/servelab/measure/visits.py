@@ -70,7 +70,6 @@ def _curve(spec: RunSpec) -> str:
 _FEW = 0.01
 """A smaller share of failed requests may be an accident, such as a lost connection; the second attempt counts."""
 
-
 _OF_THE_LOAD = ("saturated", "round_timeout", "requests_failed", "slo_missed")
 """Failures that a busy machine may have caused."""
 

@@ -20,7 +20,7 @@ from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.definitions.load import is_open_loop
 from servelab.metrics.objective import PERCENTILES
 from servelab.metrics.statistics import t_quantile
-from servelab.metrics.tables.io import RecordArray, arrived, present
+from servelab.metrics.tables.io import RecordArray, arrived, known, present
 
 QUEUE_GROWS = 0.8
 """A server that serves a smaller share of the rate is saturated; above, a queue may come and go."""
@@ -224,11 +224,8 @@ def _worst(spec: CapacitySpec, data: Round) -> tuple[float | None, str]:
         for statistic, limit in limits.items():
             if not len(values):
                 return None, f"{tag} has no figures"
-            value = (
-                float(np.percentile(values, 100 * PERCENTILES[statistic]))
-                if statistic in PERCENTILES
-                else float(getattr(np, {"minimum": "min", "maximum": "max"}.get(statistic, "mean"))(values))
-            )
+            at = {**PERCENTILES, "minimum": 0.0, "maximum": 1.0}.get(statistic)
+            value = float(values.mean() if at is None else np.quantile(values, at))
             share = limit / value if metric.higher_is_better else value / limit
             side = "below" if metric.higher_is_better else "above"
             found.append((share, f"{tag} {statistic} is {value:.4g}, {side} {limit:g}"))
@@ -244,8 +241,6 @@ def _requests_per_s(spec: CapacitySpec, load: float, data: Round) -> float:
 
 def _sent_share(requests: RecordArray) -> float:
     """Rate at which the client began requests over that at which they were due."""
-    requests = arrived(requests)
-    due, started = present(requests["scheduled_s"]), present(requests["started_s"])
-    if len(due) < 2 or len(started) < 2 or np.ptp(started) == 0:
-        return 1.0
-    return float((len(started) - 1) / np.ptp(started) / ((len(due) - 1) / max(np.ptp(due), 1e-9)))
+    rows = known(arrived(requests), "scheduled_s", "started_s")
+    took = float(np.ptp(rows["started_s"])) if len(rows) > 1 else 0.0
+    return float(np.ptp(rows["scheduled_s"])) / took if took else 1.0

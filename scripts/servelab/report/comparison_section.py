@@ -155,11 +155,11 @@ def limits_by_side(
     """The counters of each side's first run on the workload that decides, from rows of schemas.DEVICE_SERIES."""
     rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == study.objective.on)]
     means, sent = _means(metrics), study.protocol.max_concurrency if study.protocol else None
-    in_flight = study.loads.get(study.objective.on, {}).get("max_concurrency", sent)
-    return {
-        row["candidate"]: counters_of(row["run_id"], series, means, in_flight)
-        for row in rows[rows["outcome"] == "ok"].to_dict("records")
-    }
+    limit, found = study.loads.get(study.objective.on, {}).get("max_concurrency", sent), {}
+    for row in rows[rows["outcome"] == "ok"].to_dict("records"):
+        by = study.objective.sharing(int(row["accelerators"]), int(row["accelerators_per_node"]))
+        found[row["candidate"]] = counters_of(row["run_id"], series, means, limit and limit // by)
+    return found
 
 
 def sides_table(

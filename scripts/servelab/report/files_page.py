@@ -60,7 +60,6 @@ class OutputFile:
 FILES = tuple(OutputFile(**row) for row in read_yaml(Path(__file__).with_name("files.yaml")))
 """All of them, in the order of the page; a recorded study leaves in `recorded/` what a live one does in `studies/`."""
 
-
 _READ = ("status.json", "recommended.json")
 """Files that scripts of users read most: their keys are described."""
 

@@ -40,7 +40,6 @@ FIRST_PAIRS = 4
 SHARE_OF_CHANGE = 1 / 4
 """The half width of a step's interval that is aimed at, as a share of the change between good and bad."""
 
-
 MOST_BETWEEN = timedelta(minutes=30)
 """From the end of a pair's first start to the beginning of its second. Starts of an earlier day are no pair."""
 MOST_LEFT_OUT = 20

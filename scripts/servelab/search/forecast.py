@@ -215,8 +215,11 @@ def _split(project: Project, visits: Sequence[Visit], past: PastTimes) -> str:
     if len(known) < len(times) or not total:
         return ""
     name = project.study.objective.on
-    on, protocol = project.workload_spec(name), project.study.protocol_of(name)
-    deciding = [[spec for spec in visit if (spec.workload, spec.protocol) == (on, protocol)] for visit in visits]
+    on, protocol_of = project.workload_spec(name), project.study.protocol_of
+    deciding = [
+        [spec for spec in visit if (spec.workload, spec.protocol) == (on, protocol_of(name, spec.hardware.count))]
+        for visit in visits
+    ]
     decides = sum(time.load_accelerator_s for each in deciding if each and (time := _cost(past, each)))
     loads, start = sum(time.load_accelerator_s for time in known), sum(time.start_accelerator_s for time in known)
     return split_text({"deciding load": decides, "other loads": loads - decides, "start-up": start}, total)

@@ -50,9 +50,10 @@ def predictions_of(
     study = project.study
     metric, basis = study.objective.metric_and_basis
     variants = of or [each.configuration for each in space_of(study).variants]
-    parameters, most = project.workloads[study.objective.on].parameters, study.protocol_of(study.objective.on)
-    requests, model = float(parameters["num_requests"]), study.model.variant_id("base")
-    sent = Sent(requests, *mean_lengths(parameters), float(most.max_concurrency or requests))
+    on, model = study.objective.on, study.model.variant_id("base")
+    requests = float(project.workloads[on].parameters["num_requests"])
+    sent = Sent(requests, *mean_lengths(project.workloads[on].parameters), requests)
+    limits = {key_of(each): study.protocol_of(on, each.accelerators).max_concurrency for each in variants}
     if config is None and python is not None:
         config = asked_timings(python, [{"model": model}])[1][model]
     if config is None:
@@ -72,7 +73,8 @@ def predictions_of(
         steps = None if each.engine in missing else found[key]
         if steps is None and work is not None and rates is not None:
             steps = roofline_steps(each, work, rates, sent)
-        if steps is not None and (figure := predict(each, steps, sent)) is not None:
+        own = replace(sent, in_flight=float(limits[key] or requests))
+        if steps is not None and (figure := predict(each, steps, own)) is not None:
             figures[key] = figure
     sources = {each.source for each in figures.values()}
     per = {key_of(each): per_basis(basis, each.accelerators, study.hardware.per_node)[0] for each in variants}

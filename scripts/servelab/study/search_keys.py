@@ -27,6 +27,12 @@ class Objective(Strict):
         description="`deployment`: as run; `accelerator`: divided by the accelerators used; `node`: times the "
         "deployments that fit a node.",
     )
+    load_per: Literal["deployment", "node"] = Field(
+        "deployment",
+        exclude_if=lambda value: value == "deployment",
+        description="Who is sent the requests in flight, or a second, that a load names: each deployment all of them; "
+        "or with `node` its part, as if they were spread over those that fit a node. `arrivals: replay` stays whole.",
+    )
     on: str = Field(description="Workload that decides; the others are measured for baseline and winner only.")
     min_success_rate: float = Field(
         0.99,
@@ -53,6 +59,10 @@ class Objective(Strict):
     def sign(self) -> int:
         """1 if a higher value of the metric is better, -1 if a lower one is."""
         return 1 if METRICS.get(self.metric).higher_is_better else -1
+
+    def sharing(self, accelerators: int, per_node: int) -> int:
+        """How many deployments on so many accelerators each share a load."""
+        return max(1, per_node // accelerators) if self.load_per == "node" else 1
 
     @property
     def metric_and_basis(self) -> tuple[str, Basis]:

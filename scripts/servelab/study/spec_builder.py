@@ -80,7 +80,7 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         client=project.client_spec(),
         unless_saturated=study.is_sent_unless_saturated(load.workload),
         capacity=study.capacity_of(load.workload),
-        protocol=study.protocol_of(load.workload),
+        protocol=study.protocol_of(load.workload, configuration.accelerators),
     )
 
 

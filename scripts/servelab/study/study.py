@@ -341,13 +341,14 @@ class Study(Strict):
         """A workload; of a part, whose name is not among the workloads, that which decides."""
         return self.workloads.get(load) or self.workloads[self.objective.on]
 
-    def protocol_of(self, load: str) -> ProtocolSpec:
-        """How a workload is sent, by its name: `protocol`, with what it has of its own.
+    def protocol_of(self, load: str, accelerators: int | None = None) -> ProtocolSpec:
+        """How a workload is sent, by its name: `protocol`, with what it has of its own; to one on so many accelerators.
 
         A workload that does not decide, and is on no curve that does, has one round by default.
         """
         entry, whole = self._workload(load), self.protocol
-        return entry.protocol(whole if entry.name in self.searched else whole.model_copy(update={"rounds": 1}))
+        found = entry.protocol(whole if entry.name in self.searched else whole.model_copy(update={"rounds": 1}))
+        return found.shared(self.objective.sharing(accelerators, self.hardware.per_node)) if accelerators else found
 
     def pairs_on(self, workload: str) -> int:
         """How many pairs of the proof measure a workload, at least."""

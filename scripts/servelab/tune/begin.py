@@ -209,7 +209,9 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
 def _objective(asked: TuneRequest, workload: str) -> tuple[dict[str, Any], str | dict[str, Any]]:
     """The objective, and the workload that decides: limits are a part of one or the other, by the metric."""
     metric, limits = METRICS.get(asked.metric), _limits(asked.limits)
-    found = {"metric": asked.metric, "on": workload, **({"per": "accelerator"} if asked.hardware.per_node > 1 else {})}
+    found = {"metric": asked.metric, "on": workload}
+    if asked.hardware.per_node > 1:
+        found |= {"per": "accelerator"} if asked.trace else {"per": "accelerator", "load_per": "node"}
     capacity_of = _CAPACITIES.get(asked.metric)
     if not limits and (metric.needs_slos or capacity_of):
         raise ConfigError(f"--question {asked.metric}: give its limits too, as --slo 'ttft_ms p99 2000'")
@@ -255,7 +257,7 @@ def _protocol(
             workload=WorkloadSpec(kind="", parameters=dict(parameters), tokenizer=source, generator_version=""),
             objective=asked.metric,
             client=ClientSpec(name="", version=""),
-            protocol=ProtocolSpec(max_concurrency=now.load.users),
+            protocol=ProtocolSpec(max_concurrency=now.users_each),
         )
         needed = {"startup_timeout_s": start_s(planned, size), "round_timeout_s": served_s(planned, size)[1]}
     limits = {
@@ -310,8 +312,6 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
         found.append(f"The command may not start: {fewer} would help.")
     if now.board.is_cpu and (share := now.effective.get("memory_share")):
         found.append(f"The engine takes {share:.0%} of the memory, and does not start where less is free.")
-    if now.per_node > 1:
-        found.append(f"Each server is measured with {now.load.users} in flight, also where several fill the node.")
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:

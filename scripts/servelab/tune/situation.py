@@ -168,7 +168,7 @@ class Situation:
 
     def users_at(self, accelerators: int) -> int:
         """Requests in flight at each server on so many accelerators, if the node is filled with such servers."""
-        return max(1, self.load.users * min(accelerators, self.per_node) // self.per_node)
+        return max(1, self.load.users // max(1, self.per_node // accelerators))
 
     def _memory(self, parallel: Parallel, weights_gib: float | None) -> tuple[float, float, Division] | None:
         """Bytes of the weights and of an accelerator, and how a server divides them; None if one is not known."""

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json, content_id, lock_sha256, workload_id
 from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
@@ -109,11 +108,11 @@ class Sources:
         return sorted({file for file in files if not Path(file).exists()})
 
     def datasets(self, workload: str) -> list[str]:
-        """The dataset that a workload draws from, if it draws from one."""
+        """The dataset that a workload draws from, if it draws from one; edited under its name it is another one."""
         spec, dataset = self.workloads[workload]
         if dataset is None:
             return []
-        return [f"results/datasets/{folder_name(dataset, spec.parameters['dataset_sha256'])}/dataset.json"]
+        return [f"results/datasets/{dataset}-{spec.parameters['dataset_sha256'][:12]}/dataset.json"]
 
     def tokenizer(self, workload: str) -> str:
         """The model whose tokenizer counts a workload's tokens."""

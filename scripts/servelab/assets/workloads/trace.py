@@ -39,7 +39,6 @@ class _Fields:
 
 BLOCK_TOKENS = 512
 
-
 FORMATS = {
     # https://github.com/kvcache-ai/Mooncake, FAST25-release: JSON lines, times in ms
     "mooncake": _Fields("timestamp", 1000.0, "input_length", "output_length", "hash_ids"),

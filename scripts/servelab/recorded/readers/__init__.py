@@ -156,7 +156,6 @@ _NAMES = {
 }
 _HEADS = [frozenset(reader.facts["heads"]) for reader in _READERS if reader.form == "csv"]
 
-
 _FINDERS: list[Finder] = [
     partial(blocks.titled, is_known=lambda name: any(each.form == "console" and each.knows(name) for each in _READERS)),
     partial(tables.drawn, below=[reader.markers for reader in _READERS if reader.below]),

@@ -210,7 +210,7 @@ def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
         division = replace(division, batched_tokens=1, has_graphs=False)
     limit = engine.setting("max_num_seqs", configuration.options, configuration.arguments)
     requests = place.requests(study.objective.on)
-    limit_in_flight = study.protocol_of(study.objective.on).max_concurrency
+    limit_in_flight = study.protocol_of(study.objective.on, configuration.accelerators).max_concurrency
     in_flight = -(-min(requests.count, limit_in_flight or requests.count) // configuration.replicas)
     sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
     context = asked_tokens(place, known) or facts.shape.max_positions or requests.longest_tokens or 0
