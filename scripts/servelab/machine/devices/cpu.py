@@ -35,6 +35,9 @@ class Cpu(DeviceKind):
     def find(self) -> list[Device]:
         return [Device(index="0", key=KEY, name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
 
+    def threads(self, cores: int, count: int) -> int:
+        return cores
+
     def divided(self, device: Device, parts: int) -> list[Device]:
         """See `DeviceKind.divided`; cores next to each other, which share a NUMA node where that is possible."""
         cores = _cores(os.sched_getaffinity(0))
@@ -89,6 +92,9 @@ class RemoteDevices(DeviceKind):
         """See `DeviceKind.find`; what is there is not known."""
         names = range(_MOST_ELSEWHERE)
         return [Device(index=str(n), key=f"elsewhere-{n}", name="elsewhere", is_seen=False) for n in names]
+
+    def threads(self, cores: int, count: int) -> int:
+        return cores
 
 
 for _kind in (Cpu(), CpuCores(), RemoteDevices()):

@@ -96,12 +96,8 @@ def energy_j(telemetry: RecordArray, start_s: float, end_s: float) -> float | No
     devices = counters.keys() | powers.keys()
     if not devices or len(devices) != maximum(rows["value"][rows["metric"] == "devices"]):
         return None
-    joules = [
-        _by_counter(counters[device], start_s, end_s)
-        if device in counters
-        else _by_power(powers[device], start_s, end_s)
-        for device in devices
-    ]
+    joules = [_by_counter(rows, start_s, end_s) for rows in counters.values()]
+    joules += [_by_power(powers[device], start_s, end_s) for device in powers.keys() - counters.keys()]
     return None if None in joules else float(sum(each for each in joules if each is not None))
 
 
