@@ -88,15 +88,15 @@ def landscape(project, weights):
     """The simulated objective of each configuration by its key, without noise."""
     load, draw, found = project.workloads[project.study.objective.on].parameters, Random(0), {}
     prompts = [[draw.randrange(4096) for _ in range(load["input_tokens"])] for _ in range(load["num_requests"])]
-    tpot_ms = project.study.objective.constraints.get("tpot_ms", {"mean": 1e9})["mean"]
-    limits = project.study.protocol.max_concurrency or len(prompts), tpot_ms / SLOWER
+    tpot_ms = project.study.objective.constraints.get("tpot_ms", {"mean": 1e9})["mean"] / SLOWER
     for each in (variant.configuration for variant in space_of(project.study).variants):
         words = ENGINES.get(each.engine).flags(each.options, each.arguments)
         given = {word: next(iter(words[at + 1 :]), "") for at, word in enumerate(words) if word.startswith("-")}
         server = SERVERS[f"{each.engine}-{project.study.engines[each.engine].version}"]
         requests = [Request(prompt, load["output_tokens"]) for prompt in prompts]
         launch = launched(server, given | each.environment_variables, weights[each.model], each.accelerators)
-        found[key_of(each)] = copies(project.study, each) * simulated_tokens_per_s(launch, requests, *limits)
+        most = project.study.protocol_of(project.study.objective.on, each.accelerators).max_concurrency or len(prompts)
+        found[key_of(each)] = copies(project.study, each) * simulated_tokens_per_s(launch, requests, most, tpot_ms)
     return found
 
 

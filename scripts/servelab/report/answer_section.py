@@ -16,6 +16,7 @@ import pandas as pd
 from servelab.core.credentials import shown
 from servelab.core.figure_text import duration, figure, metric_label, runs_text
 from servelab.machine.devices import DEVICES, Device
+from servelab.report.charts.curves import AT
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
 from servelab.results.past_runs import split_text
@@ -49,18 +50,16 @@ def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, base
     changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
     manifest = origin.manifest(recommended.run_id)
     image = manifest.environment.image if manifest else None
+    forms = {"With the model's name in place of its path": recommended.command}
     if recommended.deployment and origin.model_has_name(recommended.run_id):
         forms = {_OF_SEVERAL[name]: text for name, text in recommended.deployment.items()}
     elif origin.model_has_name(recommended.run_id):
-        forms = {"With the model's name in place of its path": recommended.command}
         if image is not None:
             forms["Docker"] = docker_form(study, recommended, image)
         if study.hardware.nodes == 1:
             forms["Slurm script"] = slurm_form(study, recommended, image)
     elif recommended.launch_command is not None:
         forms = {"On this machine, as it was measured": recommended.launch_command}
-    else:
-        forms = {"With the model's name in place of its path": recommended.command}
     return [CommandForm(title, _pieces(text, changed)) for title, text in forms.items()]
 
 
@@ -69,8 +68,7 @@ def docker_form(study: StudySummary, recommended: Recommended, image: str) -> st
 
     The model comes from the hub by its name, through the host's cache.
     """
-    count = recommended.configuration.accelerators
-    needs = DEVICES.get(study.hardware.device).passthrough(_devices(study, count))
+    needs = DEVICES.get(study.hardware.device).passthrough(_devices(study, recommended.configuration.accelerators))
     variables, (program, *arguments) = _split(recommended.command)
     lines = [
         "docker run --rm --network host --ipc host",
@@ -142,9 +140,8 @@ def only_in(baseline: str, command: str) -> str:
 def difference(form: CommandForm, left_out: str) -> dict[str, str]:
     """How a form differs from the baseline's command, `left_out` of it: words → command."""
     marked = {"Marked: not in the baseline’s command.": ""} if any(changed for _, changed in form.pieces) else {}
-    if not left_out:
-        return marked
-    return marked | {"Instead of:" if marked else "The baseline’s command has instead:": left_out}
+    instead = "Instead of:" if marked else "The baseline’s command has instead:"
+    return marked | ({instead: left_out} if left_out else {})
 
 
 def _pieces(text: str, changed: Counter[str]) -> list[tuple[str, bool]]:
@@ -185,21 +182,24 @@ def answer_facts(
     proof = recommended.proof
     facts = {
         "Serves": f"{recommended.model} on {used}, with {recommended.engine} {recommended.engine_version}",
-        "Measured on": study.workloads[study.objective.on] + _limits_text(study),
+        "Measured on": study.workloads[study.objective.on] + _load_text(study),
         "Proof": recommended.evidence if proof is None else f"{proof.verdict}, by {proof.pairs} {pair}",
     }
     return facts if search is None else facts | {"Cost": search_cost(search, is_recorded)}
 
 
-def _limits_text(study: StudySummary) -> str:
-    """The limits of a request and of the objective, as `, within TTFT 500 ms a request, mean TPOT (ms) 50`."""
+def _load_text(study: StudySummary) -> str:
+    """The protocol's load and the limits, as `, at most 64 in flight a node, within TTFT 500 ms a request`."""
+    own, part = study.loads.get(study.objective.on, {}), " a node" if study.objective.load_per == "node" else ""
+    sent = {of: getattr(study.protocol, of, None) for of in AT.keys() - own}
+    load = "".join(f", {AT[of].format(each)}{part}" for of, each in sorted(sent.items()) if each not in (None, "inf"))
     found = [
         f"{metric_label(name).removesuffix(' (ms)')} {figure(limit)} ms a request"
         for name, limit in study.slos_of(study.objective.on).items()
     ]
     for metric, limits in study.objective.constraints.items():
         found += [f"{statistic} {metric_label(metric)} {figure(limit)}" for statistic, limit in limits.items()]
-    return f", within {', '.join(found)}" if found else ""
+    return load + (f", within {', '.join(found)}" if found else "")
 
 
 def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
