@@ -18,13 +18,7 @@ from servelab.measure.load import LoadResult, LoadStats
 from servelab.measure.outcome import Outcome, check_served, write_run
 from servelab.measure.server import CandidateFailed
 from servelab.measure.session import search_capacity
-from servelab.metrics.capacity import (
-    CapacityStep,
-    find_capacity,
-    is_saturated,
-    judge,
-    next_load,
-)
+from servelab.metrics.capacity import CapacityStep, find_capacity, is_saturated, judge, next_load
 
 RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
 USERS = CapacitySpec(of="max_concurrency", slos={"ttft_ms": {"p90": 1000}}, highest=64)
@@ -72,6 +66,9 @@ def test_what_a_load_misses():
     long = judge(unlimited, 20, served(gaps[:200], np.full(200, 15), rate=20, slots=200))
     assert long.missed.endswith(" % of all that arrived; each takes 100 % of the time: send more")
     assert judge(unlimited, 20, served(gaps[:200], np.full(200, 4), rate=20, slots=200)).missed is None
+    filled = served(gaps[:400], np.full(400, 8), rate=20, slots=400)
+    filled["phase"][:200] = "settle"
+    assert judge(unlimited, 20, filled).missed is None and judge(unlimited, 20, filled[200:]).missed
     failing = served(gaps, work, rate=8)
     failing["error"][:20] = "HTTP 500"
     assert judge(RATE, 8, failing).missed == "97.5 % of the requests succeeded"

@@ -28,7 +28,7 @@ from servelab.measure.server import CandidateFailed
 from servelab.metrics.capacity import CapacityStep, capacity_values, is_saturated
 from servelab.metrics.definitions import RunData, round_values
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import record_array
+from servelab.metrics.tables.io import by_round, record_array
 from servelab.metrics.timeline import Delay, delay_of, under_load
 
 
@@ -121,7 +121,7 @@ class Outcome:
             return False
         if self.failure is not None:
             return self.failure.reason in ("saturated", "round_timeout")
-        return any(is_saturated(round.requests) for round in self.data(spec).rounds.values())
+        return any(map(is_saturated, by_round(record_array(self.table())).values()))
 
     def delay(self) -> Delay | None:
         """How long the run waited for CPUs that others had, under load; None without telemetry of that.

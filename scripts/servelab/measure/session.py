@@ -65,8 +65,7 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
         steps.append(step)
         outcome.step_records.append(_as_round(step.records[0], number))
         outcome.step_telemetry += [_as_round(table, number) for table in step.telemetry]
-        requests = record_array(step.records[0])
-        outcome.steps.append(judge(spec, load, requests[requests["phase"] != "settle"]))
+        outcome.steps.append(judge(spec, load, record_array(step.records[0])))
         log_line(f"step {number}: {outcome.steps[-1].text(spec.of)}")
     found = find_capacity(spec, outcome.steps)
     if found is None:

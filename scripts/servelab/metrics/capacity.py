@@ -47,19 +47,22 @@ class Growth(NamedTuple):
 
 
 def queue_growth(every: RecordArray) -> Growth | None:
-    """Whether the requests in flight kept growing; `every` are the counted requests of a round, late ones included.
+    """Whether the requests in flight kept growing; `every` are the requests of a round, late ones included.
 
     Student's test, one-sided at 5 %, on the increases in 10 equal pieces of the time to the last arrival. It begins
-    after a fifth of the arrivals, or after half of these have ended, which is when a server is no longer filling up,
-    but no later than half way. None for fewer than 40 requests, or if they were not sent over time.
+    after a fifth of the counted arrivals, or once as long as these take has passed since the first request of all:
+    until then the server fills up. It begins half way at the latest. None for fewer than 40 counted requests, or if
+    they were not sent over time.
     """
     requests = arrived(every)
-    if len(requests) < _FEWEST or not is_open_loop(requests):
+    counted = np.sort(requests["scheduled_s"][requests["phase"] != "settle"])
+    if len(counted) < _FEWEST or not is_open_loop(requests):
         return None
-    due, ended = np.sort(present(requests["scheduled_s"])), np.sort(present(requests["end_s"]))
-    early = requests[requests["scheduled_s"] <= due[int(_SETTLED * len(due))]]
+    due, ended = np.sort(requests["scheduled_s"]), np.sort(present(requests["end_s"]))
+    fifth = counted[int(_SETTLED * len(counted))]
+    early = requests[(requests["scheduled_s"] >= counted[0]) & (requests["scheduled_s"] <= fifth)]
     took = float(np.median(np.nan_to_num(early["end_s"], nan=np.inf) - early["scheduled_s"]))
-    begin = np.clip(due[0] + took, early["scheduled_s"].max(), due[len(due) // 2])
+    begin = np.clip(due[0] + took, fifth, counted[len(counted) // 2])
     edges = np.linspace(begin, due[-1], _PIECES + 1)
     arrivals = np.searchsorted(due, edges, "right")
     increases = np.diff(arrivals - np.searchsorted(ended, edges, "right"))
@@ -128,12 +131,13 @@ class Capacity(NamedTuple):
     """Why it ended, in words."""
 
 
-def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacityStep:
-    """Whether a load holds, by the counted requests of its round (of schemas.RUN_REQUESTS)."""
+def judge(spec: CapacitySpec, load: float, every: RecordArray) -> CapacityStep:
+    """Whether a load holds, by the requests of its round (of schemas.RUN_REQUESTS)."""
+    requests = every[every["phase"] != "settle"]
     data = Round(requests)
     worst, text = _worst(spec, data)
     share = len(data.successes) / len(requests)
-    growth = queue_growth(requests) if spec.of == "request_rate" else None
+    growth = queue_growth(every) if spec.of == "request_rate" else None
     step = CapacityStep(load=load, requests_per_s=_requests_per_s(spec, load, data), share_of_limit=worst, missed=None)
     if spec.of == "request_rate" and _sent_share(requests) < _SENT:
         return _missed(step, "client", f"the client sent {100 * _sent_share(requests):.0f} % of the rate")
@@ -152,10 +156,8 @@ def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None
     """The load of the next step; None if the search has ended."""
     if not steps:
         return spec.lowest
-    if len(steps) >= MOST_STEPS:
-        return None
     holds, misses = _bracket(steps)
-    if holds is None:
+    if holds is None or len(steps) >= MOST_STEPS:
         return None
     if misses is None:
         return None if holds >= spec.highest else min(_TIMES * holds, spec.highest)
@@ -183,8 +185,7 @@ def find_capacity(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> Capacity
     load = holds * (misses / holds) ** share
     rates = [float(np.mean([each.requests_per_s for each in side])) for side in (below, above)]
     rate = rates[0] * (max(rates[1], rates[0]) / rates[0]) ** share if rates[0] > 0 else 0.0
-    text = f"at {misses:g} {UNITS[spec.of]} {why.missed}"
-    return Capacity(load, rate, step, str(why.ended_by), text)
+    return Capacity(load, rate, step, str(why.ended_by), f"at {misses:g} {UNITS[spec.of]} {why.missed}")
 
 
 def capacity_values(spec: CapacitySpec | None, steps: Sequence[CapacityStep]) -> dict[str, float]:
