@@ -242,8 +242,8 @@ def test_what_an_expert_would_try_is_proposed(case, capsys):
     words, expected = CASES[case]
     said = asked(capsys, "--most", "30", "--hardware", *shlex.split(words))
     labels = {each["label"] for each in said["candidates"]}
-    assert expected <= labels
-    assert not labels & NEVER.get(case, set())
+    assert expected <= labels and not labels & NEVER.get(case, set())
+    assert case != "H" or "context is shorter" not in str(said["candidates"])  # the smaller weights leave room for it
     for each in said["candidates"]:
         assert each["reason"]
         changes = each["effective"].items()

@@ -224,11 +224,11 @@ class Situation:
             return known and kv_room_bytes(UNKNOWN, *known) > GIB
         return kv_tokens(shape, *known, context) >= context
 
-    def shortened(self, parallel: Parallel) -> dict[str, ArgumentValue]:
+    def shortened(self, parallel: Parallel, weights_gib: float | None = None) -> dict[str, ArgumentValue]:
         """The argument without which the engine refuses to start: the model's whole context does not fit."""
         since, whole, needed = self.engine.fits_context_since, self.number("context_length"), self.load.context
         is_given = self.engine.setting("context_length", self.options, self.arguments) is not None
-        if since is None or is_given or self.fits(parallel, context=int(_EDGE * whole)) is not False:
+        if since is None or is_given or self.fits(parallel, weights_gib, int(_EDGE * whole)) is not False:
             return {}
         if Version(self.version) >= Version(since):
             return {"max-model-len": "auto"}

@@ -41,15 +41,15 @@ def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
         fits = (heads is None or heads % tensor == 0) and now.fits(each, now.least_weights_gib) is not False
         if tensor > now.per_node or (tensor == now.accelerators and not split and not copies) or not fits:
             continue
-        servers, shorter = now.per_node // tensor, now.shortened(each)
+        servers, tight = now.per_node // tensor, now.fits(each) is False
+        shorter = now.shortened(each, now.least_weights_gib if tight else None)
         effect = "fewer exchanges between accelerators"
         if tensor == now.accelerators:
             effect = "each layer is shared, experts and attention alike"
         elif tensor > now.accelerators:
             effect = "more KV cache each"
             split.pop("expert_parallel", None)  # experts would be split more finely
-        costs = ["fits only with smaller weights"] * (now.fits(each) is False)
-        costs += ["its context is shorter than the model's"] * bool(shorter)
+        costs = ["fits only with smaller weights"] * tight + ["its context is shorter than the model's"] * bool(shorter)
         costs += ["several servers need a balancer"] * (servers > 1)
         reason = f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: {effect}"
         proposal = Proposal(f"TP{tensor}", reason, "-21 to +80 % a node", "; ".join(costs), accelerators=tensor)
