@@ -243,6 +243,7 @@ def test_what_an_expert_would_try_is_proposed(case, capsys):
     said = asked(capsys, "--most", "30", "--hardware", *shlex.split(words))
     labels = {each["label"] for each in said["candidates"]}
     assert expected <= labels and not labels & NEVER.get(case, set())
+    assert case != "E" or "servelab init" in str(said["notes"])
     assert case != "H" or "context is shorter" not in str(said["candidates"])  # the smaller weights leave room for it
     for each in said["candidates"]:
         assert each["reason"]
@@ -287,8 +288,7 @@ def test_settings_that_do_nothing_are_named(capsys):
 
 
 def test_a_server_on_two_nodes_has_the_users_asked_for(capsys):
-    command = "--per-node 8 --users 256 -- vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2"
-    said = asked(capsys, *H100, *command.split())
+    said = asked(capsys, *H100, "--per-node=8", "--users=256", "--", "vllm serve Qwen/Qwen3-235B-A22B -tp 8 -pp 2")
     assert said["study"]["objective"]["load_per"] == "node"
     assert any("256 are in" in each["reason"] for each in said["candidates"])
 

@@ -303,7 +303,7 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     found += [f"{why}." for why in unknown_flags(command, now.version).values()]
     parallel = now.engine.parallel(now.options, now.arguments, now.accelerators)
     if now.fits(parallel) is False:
-        found.append("The command may not start: weights and one request do not fit into the memory, by an estimate.")
+        found.append("The command may not start: weights and a request do not fit, as estimated; try `servelab init`.")
     elif short := now.shortened(parallel):
         flags = " ".join(part for name, value in short.items() for part in rendered(name, value))
         found.append(f"The command may not start: the KV cache does not hold one whole context; {flags} would help.")

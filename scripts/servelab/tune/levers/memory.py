@@ -14,7 +14,7 @@ _MANY = 200_000
 _LARGE, _MORE = 0.95, 0.05
 
 
-@lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090 and A100")
+@lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090, A100, 910B")
 def weights(now: Situation) -> Sequence[Proposal] | str:
     """Published weights of the model, and the engine's own FP8 where there are none."""
     found = [_published(now, each) for each in now.smaller_formats]
