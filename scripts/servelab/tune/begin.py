@@ -151,7 +151,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     model_keys = ask(command.model, revision)
     example = closest_study(root, device, [command.engine])
     workload, shape, added = _workload(asked, root, example.objective.on)
-    users = asked.users or example.protocol.max_concurrency or _USERS
+    share = asked.hardware.per_node / example.hardware.per_node if example.objective.load_per == "node" else 1
+    users = asked.users or round(share * (example.protocol.max_concurrency or 0)) or _USERS
     engine = ENGINES.get(command.engine)
     now = Situation(
         engine=engine,
@@ -202,8 +203,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     hosts = [each for each in (command.engine, *names) if entries[each].get("runtime") == "host"]
     notes += [f"{each} is the one that is installed on the node: {entries[each]['lock']} names it." for each in hosts]
     notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
-    head = {key: value for key, value in head.items() if value is not None}
-    return Begun(head, now, proposed, variants, notes, added)
+    return Begun({key: each for key, each in head.items() if each is not None}, now, proposed, variants, notes, added)
 
 
 def _objective(asked: TuneRequest, workload: str) -> tuple[dict[str, Any], str | dict[str, Any]]:
