@@ -66,7 +66,7 @@ def test_gain_on_every_workload_and_the_failure_on_one(answer):
     assert failure.failed == "winner: out_of_memory: the telling line"
     assert recommended.losses == [failure]
     said = render_recommendation(recommended, "results/report.html")
-    assert "+50.0 %" in said and "winner: out_of_memory: the telling line" in said and "results/report.html" in said
+    assert "+50.0 %" in said and "out_of_memory: the telling line" in said and "results/report.html" in said
 
 
 def test_what_was_promised_and_what_was_found_stand_side_by_side(answer):
@@ -152,6 +152,9 @@ def test_where_only_the_baseline_cannot_be_used_the_winner_is_recommended_withou
     recommended = answer({"cpu-sharegpt": starts}, change=miss)
     assert recommended.changed and recommended.proof.verdict == "better"
     assert recommended.proof.change_percent is None and "the baseline: " in recommended.proof.why
+    assert recommended.proof.why.startswith("only the winner can be used")
+    said = answer_text(recommended).text
+    assert ("→" if missed else "150 total tokens/s per accelerator (not comparable, baseline: crashed), ") in said
 
 
 def test_a_baseline_that_fails_now_and_then_proves_nothing(answer):

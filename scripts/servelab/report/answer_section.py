@@ -180,10 +180,11 @@ def answer_facts(
     """
     used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
     proof = recommended.proof
+    by = f"by {proof.pairs} {pair}" if proof and proof.pairs else "without a comparison"
     facts = {
         "Serves": f"{recommended.model} on {used}, with {recommended.engine} {recommended.engine_version}",
         "Measured on": study.workloads[study.objective.on] + _load_text(study),
-        "Proof": recommended.evidence if proof is None else f"{proof.verdict}, by {proof.pairs} {pair}",
+        "Proof": recommended.evidence if proof is None else f"{proof.verdict}, {by}",
     }
     return facts if search is None else facts | {"Cost": search_cost(search, is_recorded)}
 

@@ -346,7 +346,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         failed = f"the baseline: {': '.join(wrong_baseline)}"
         if wrong_baseline[0] != "failed" or not baseline_row["starts"]:
             found = judge_proof([], margin_percent=0, higher_is_better=True, promised_percent=promised, failed=failed)
-            return found.model_copy(update={"verdict": BETTER})
+            return found.model_copy(update={"verdict": BETTER, "why": f"only the winner can be used; {failed}"})
     planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
     counting = set.intersection(*map(_undisturbed, (baseline_row, winner_row)))
     lost = planned - len(counting.union(paired_labels(baseline_row, winner_row)))

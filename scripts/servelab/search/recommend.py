@@ -189,7 +189,7 @@ def _improvement_row(found: pd.DataFrame, rows: Sequence[Row], metric: str, basi
         f"{row['candidate']}: {row['reason']}: {row['message']}" for row in rows if row["outcome"] != "ok"
     )
     nothing = {**dict.fromkeys(_NUMBERS), "metric": metric, "basis": basis, "n": 0}
-    return nothing | {"failed": failed or "no pair of server starts counts"}
+    return nothing | {"failed": failed or "no pair of server starts counts", "value": rows[-1]["objective_value"]}
 
 
 def _rows_of_sides(table: pd.DataFrame, workload: str) -> dict[str, Row]:

@@ -49,8 +49,7 @@ def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
         uneven = [f"but {proof.uneven_starts}"] if proof and proof.uneven_starts else []
         lost = len(recommended.losses)
         losses = [f"but it is worse or failed on {lost} workload{'' if lost == 1 else 's'}"] if lost else []
-        clauses = [f"Use this command{gain}", *_loads(recommended), *losses, *uneven]
-        clauses.append(_same_answers(recommended))
+        clauses = [f"Use this command{gain}", *_loads(recommended), *losses, *uneven, _same_answers(recommended)]
         return AnswerText("win", f"{', '.join(clauses)}.")
     if proof is not None and proof.verdict in (CANNOT_TELL, DISTURBED):
         return AnswerText("unsure", f"Cannot tell, so keep the baseline: {_unsure(proof)}.")
@@ -65,13 +64,13 @@ def _one_answer(recommended: Recommended, on: str | None) -> AnswerText:
 
 def _gained(recommended: Recommended, row: Improvement) -> str:
     """`229 → 383 total tokens/s (+67.2 %, sure between +17.0 and +140 %)`."""
-    if row.change_percent is None:
-        return f"not comparable on {row.title}, {row.failed or 'a run failed'}"
-    label = metric_label(row.metric, row.basis)
+    label, marked = metric_label(row.metric, row.basis), mark(row.validity, row.baseline_validity)
     unit = label[:1].lower() + label[1:] if label[1:2].islower() else label
+    if row.change_percent is None:  # the whole message is that of the proof
+        failed = f"not comparable, {': '.join((row.failed or 'a run failed').split(': ')[:2])}"
+        return failed if row.value is None else f"{figure(row.value)} {unit} ({failed}{marked})"
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    places = PLACES_MARK if row.unequal_places else ""
-    change = f"{percent(row.change_percent)}{mark(row.validity, row.baseline_validity)}{places}"
+    change = f"{percent(row.change_percent)}{marked}{PLACES_MARK if row.unequal_places else ''}"
     sure = "one measurement a side" if low is None or high is None else f"sure between {_between(low, high)}"
     if recommended.evidence == FROM_LOGS:
         sure = f"{sure.replace('sure ', '')}, {FROM_LOGS}"
