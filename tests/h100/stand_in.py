@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
+from math import ceil
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -33,19 +34,26 @@ MEMORY_GIB, DRIVER_GIB, STEP_GIB = 79.19, 1.0, 2.0
 BLOCK = 16
 LOADING_S, GRAPHS_S = 2.0, 1.0  # a real load takes a minute or more
 BETWEEN_STARTS, BETWEEN_STEPS = 0.015, 0.02
+ACCEPTED = 0.7  # of drafted tokens, each if the one before it is; made up
 LARGEST_SHARE = 0.97  # with more of the memory, a step that is half full of prompts finds none left
 HITS, QUERIES = "prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total"
-COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total", HITS, QUERIES)  # in `/metrics`
+DRAFTS = ("drafts_total", "draft_tokens_total", "accepted_draft_tokens_total")
+COUNTED = ("preemptions_total", "prompt_tokens_total", "generation_tokens_total", HITS, QUERIES, *DRAFTS)  # `/metrics`
 
 
 def launched(server, given, model, gpus):
     """The launch that flags and their values ask for, in GiB of one GPU; what is `refused` in servers.yaml ends it."""
     config = json.loads((model / "config.json").read_text())
     said = {name: next((given[each] for each in flags if each in given), "") for name, flags in server["flags"].items()}
-    switched = {name: (flag in given) == on for flag, (name, on) in server["switches"].items()}
+    doubled = ("tokens", "sequences") if said.get("mode") == "throughput" else ()
+    own = {name: value * (1 + (name in doubled)) for name, value in server["defaults"].items()}
+    own = {name: type(value)(said.get(name) or value) for name, value in own.items()}
+    switched = {name: on for flag, (name, on) in server["switches"].items() if flag in given}
+    groups = config.get("full_attention_interval", 1)  # of so many layers one keeps all tokens, the others a state
+    has_pool = groups > 1 and "state_pool" in server
     launch = SimpleNamespace(
-        **{**config, "prefixes": True, "chunked": True, "experts": False, **switched},
-        **{name: type(value)(said[name] or value) for name, value in server["defaults"].items()},
+        **{**config, "prefixes": groups == 1 or has_pool, "chunked": True, "experts": False, **own, **switched},
+        drafted=json.loads(said.get("drafts") or "{}").get("num_speculative_tokens", 0),
         context=int(said["context"].replace("auto", "-1") or config["max_position_embeddings"]),
         steps=STEPS[config["num_hidden_layers"]],
     )
@@ -57,29 +65,42 @@ def launched(server, given, model, gpus):
     has_fp8_cache = said.get("kv_dtype", "").startswith("fp8")
     size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / GIB
     launch.weights = size * (0.52 if is_fp8 and not stored else 1) / launch.tensor
-    working = 0.3 + max(2.1 * launch.sequences, launch.steps["token_mib"] * launch.tokens) / 1024  # drawing, or layers
+    drawing = 1.38e-5 * launch.vocab_size * launch.sequences
+    working = 0.3 + max(drawing, launch.steps["token_mib"] * launch.tokens) / 1024
     launch.kv = {
         "inside": MEMORY_GIB * launch.share - launch.weights - working,
         "static": (MEMORY_GIB - DRIVER_GIB) * launch.share - launch.weights,
         "free": (MEMORY_GIB - STEP_GIB - launch.weights) * launch.share,
     }[server["kv"]]
     heads = max(1, launch.num_key_value_heads / launch.tensor)
-    each = 2 * launch.num_hidden_layers * heads * launch.head_dim * (1 if has_fp8_cache else 2)
-    launch.kv_tokens = int(launch.kv * GIB / each) // BLOCK * BLOCK
+    layers, state = launch.num_hidden_layers // groups, launch.steps.get("state_kib", 0) * 1024 / launch.tensor
+    each = 2 * layers * heads * launch.head_dim * (1 if has_fp8_cache else 2)
+    if has_pool:
+        launch.kv /= 1 + server["state_pool"]
+        states = server["state_pool"] * launch.kv * GIB / state / layers / (groups - 1)
+        launch.sequences, state, groups = min(launch.sequences, int(states / 3)), 0, 1  # two thirds are of prefixes
+    launch.page = BLOCK * max(1, ceil(state * layers / each / BLOCK))  # a state takes a block
+    launch.states = (groups - 1) * (1 + launch.drafted)
+    launch.blocks_of = lambda tokens: -(-tokens // launch.page) + launch.states
+    launch.blocks = int(launch.kv * GIB / each) // launch.page
+    launch.kv_tokens = launch.blocks // groups * launch.page
     launch.context = min(launch.kv_tokens, config["max_position_embeddings"]) if launch.context < 0 else launch.context
-    launch.needed = launch.context * each / GIB
+    needed = max(1, launch.blocks_of(launch.context))
+    launch.needed, launch.concurrency = needed * launch.page * each / GIB, launch.blocks / needed
     refused = {
         "heads": launch.num_attention_heads % launch.tensor,
         "gpus": launch.tensor > gpus,
         "experts" if "num_experts" in config else "blocks": launch.each % launch.block,
         "weights": launch.weights > MEMORY_GIB,
+        "chunks": launch.states and launch.prefixes and not launch.chunked,
         "cache": launch.kv_tokens <= 0,
-        "context": launch.kv_tokens < launch.context and "context" in server["refused"],
+        "context": launch.blocks < needed and "context" in server["refused"],
     }
     launch.refused = next((kind for kind, applies in refused.items() if applies), None)
     formats = ["fp8" if narrow else "bfloat16" for narrow in (is_fp8, has_fp8_cache)]
     key = " ".join([server["table"], *formats, str(launch.tensor)] + ["EP"] * launch.experts)
     launch.ms = launch.refused or launch.steps["ms"][key]
+    launch.gain = sum(ACCEPTED**each for each in range(1 + launch.drafted))
     return launch
 
 
@@ -89,20 +110,25 @@ class Request:
 
     prompt: list
     outputs: int
-    made = computed = cached = blocks = 0
+    made = computed = cached = blocks = fraction = 0
+
+    @property
+    def left(self):
+        return len(self.prompt) + self.made - self.computed
 
 
 class Scheduler:
     """Continuous batching: who runs goes on first, then who waits is let in while tokens, sequences and blocks last."""
 
     def __init__(self, launch):
-        self.launch, self.all_blocks = launch, launch.kv_tokens // BLOCK
+        self.launch, self.all_blocks = launch, launch.blocks
         self.waiting, self.running = deque(), []
         self.kept = OrderedDict()  # keys of blocks that a later request may use, the oldest first
         self.counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, request):
-        blocks = (tuple(request.prompt[at : at + BLOCK]) for at in range(0, len(request.prompt) - BLOCK, BLOCK))
+        page, prompt = self.launch.page, request.prompt
+        blocks = (tuple(prompt[at : at + page]) for at in range(0, len(prompt) - page, page))
         request.keys = list(accumulate(blocks, lambda before, block: hash((before, block))))
         self.waiting.append(request)
 
@@ -114,20 +140,19 @@ class Scheduler:
         """Milliseconds of the next step, and each request that is in it with its tokens."""
         budget, taken = self.launch.tokens, []
         for request in list(self.running):
-            tokens = min(budget, len(request.prompt) + request.made - request.computed)
+            tokens = min(budget, request.left + self.launch.drafted * (request.made > 0))
             if request in self.running and tokens and self._grow(request, tokens):
                 budget -= tokens
                 taken.append((request, tokens))
-        decoding = sum(tokens == 1 for _, tokens in taken)
         while self.waiting and budget > 0 and len(self.running) < self.launch.sequences:
             request = self.waiting[0]
             found = self.launch.prefixes * sum(1 for _ in takewhile(self.kept.__contains__, request.keys))
-            rest = len(request.prompt) + request.made - found * BLOCK
-            tokens = min(rest, budget)
-            needed = -(-(found * BLOCK + tokens) // BLOCK)
-            if needed > self.free_blocks or (tokens < rest and not self.launch.chunked):
+            request.computed = found * self.launch.page
+            tokens = min(budget, request.left)
+            needed = self.launch.blocks_of(request.computed + tokens)
+            if needed > self.free_blocks or (tokens < request.left and not self.launch.chunked):
                 break
-            request.computed, request.blocks = found * BLOCK, needed
+            request.blocks = needed
             request.cached = request.cached if request.made else request.computed
             self.running.append(self.waiting.popleft())
             self.counts[HITS] += request.computed
@@ -135,9 +160,11 @@ class Scheduler:
             budget -= tokens
             taken.append((request, tokens))
         taken = [each for each in taken if each[0] in self.running]
+        decoding = sum(each.made > 0 for each, _ in taken)
         by_prompt = [np.interp(max(1, decoding), self.launch.steps["sequences"], row) for row in self.launch.ms]
         prompts = sum(tokens for _, tokens in taken) - decoding
-        return float(np.interp(prompts, self.launch.steps["prompt_tokens"], by_prompt)), taken
+        drafting = self.launch.drafted and self.launch.drafted * self.launch.steps["draft_ms"] * (decoding > 0)
+        return drafting + float(np.interp(prompts, self.launch.steps["prompt_tokens"], by_prompt)), taken
 
     def crash(self, taken):
         """The kind of lines with which a step ends the server, if it does."""
@@ -152,15 +179,21 @@ class Scheduler:
         answered = []
         for request, tokens in taken:
             request.computed += tokens
-            if request.computed < len(request.prompt) + request.made:
+            if request.left > 0:
                 continue
             if not request.made:
                 self.counts["prompt_tokens_total"] += len(request.prompt)
                 self.kept.update(dict.fromkeys(request.keys))
                 while len(self.kept) > self.all_blocks:
                     self.kept.popitem(last=False)
-            request.made += 1
-            self.counts["generation_tokens_total"] += 1
+            drafted = self.launch.drafted * (request.made > 0)
+            drawn, request.fraction = divmod(request.fraction + (self.launch.gain if request.made else 1), 1)
+            made = int(min(drawn, request.outputs - request.made))
+            request.made += made
+            request.computed += request.left - 1  # what is refused of the drafted
+            self.counts["generation_tokens_total"] += made
+            for name, more in zip(DRAFTS, (drafted > 0, drafted, made - 1), strict=True):
+                self.counts[name] += more
             answered.append(request)
             if request.made >= request.outputs:
                 self.running.remove(request)
@@ -168,7 +201,7 @@ class Scheduler:
 
     def _grow(self, request, tokens):
         """Takes blocks for the next tokens of a request; the last that runs gives way, which may be the request."""
-        needed = -(-(request.computed + tokens) // BLOCK) - request.blocks
+        needed = self.launch.blocks_of(request.computed + tokens) - request.blocks
         while needed > self.free_blocks:
             victim = self.running.pop()
             victim.computed = victim.blocks = 0
@@ -294,7 +327,7 @@ def main():
     server = Server(part, settings, launch, draw)
     told = {**settings, **vars(launch), "loading": loading, "graphs": graphs, "half": launch.kv / 2, "pid": os.getpid()}
     lines = "\n".join(part["server"]["loaded"])
-    print(lines.format(**told, concurrency=launch.kv_tokens / launch.context), file=sys.stderr, flush=True)
+    print(lines.format(**told), file=sys.stderr, flush=True)
     server.run()
 
 

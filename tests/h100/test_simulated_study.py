@@ -48,8 +48,8 @@ def made_models(folder, shapes):
 def simulated(folder, shipped, seed, weights):
     """The shipped study with simulated servers, and a load that they serve in seconds."""
     study = read_yaml(ROOT / f"config/studies/{shipped}.yaml")
-    base, fp8 = ({"source": {"kind": "path", "path": str(each), "revision": "1"}} for each in weights.values())
-    study["model"] = {"id": study["model"]["id"], **base, "variants": {"fp8": fp8}}
+    sources = {name: {"source": {"kind": "path", "path": str(each), "revision": "1"}} for name, each in weights.items()}
+    study["model"] = {"id": study["model"]["id"], **sources.pop("base"), "variants": sources}
     for name, engine in study["engines"].items():
         release = f"{name}-{engine['version']}"
         (place := folder / release).mkdir()

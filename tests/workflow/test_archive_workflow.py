@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,14 +19,7 @@ EMPTY = "Nothing to be done"
 
 def script(workspace, name, *arguments, check=True):
     """Runs a script of the workspace; returns what it printed."""
-    done = subprocess.run(
-        [sys.executable, f"scripts/{name}.py", *map(str, arguments)],
-        cwd=workspace.folder,
-        env=workspace.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    done = workspace.call(sys.executable, f"scripts/{name}.py", *map(str, arguments))
     assert not check or done.returncode == 0, done.stdout
     return done.stdout if check else (done.returncode, done.stdout)
 

@@ -85,15 +85,7 @@ def plant_in_manifest(value):
 
 
 def run_script(workspace, *arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=workspace.folder,
-        env=workspace.environment() | ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    done = workspace.call(sys.executable, *arguments, **ENVIRONMENT)
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
 

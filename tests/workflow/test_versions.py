@@ -5,7 +5,6 @@ And a study of another accelerator than the machine's, which measures nothing.
 
 import json
 import re
-import subprocess
 import sys
 import zipfile
 
@@ -131,10 +130,8 @@ def test_an_archive_after_the_upgrade_holds_with_the_runs_of_both_releases(upgra
     workspace, _ = upgrade
 
     def script(name, *arguments):
-        command = [sys.executable, f"scripts/{name}.py", *map(str, arguments)]
-        settings = {"cwd": workspace.folder, "env": workspace.environment(), "stdin": subprocess.DEVNULL}
-        done = subprocess.run(command, **settings, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = workspace.call(sys.executable, f"scripts/{name}.py", *map(str, arguments))
+        assert done.returncode == 0, done.stdout
 
     script("archive", *ARCHIVE_STUDY)
     (archive,) = (workspace.folder / "results/archives").glob("*.zip")

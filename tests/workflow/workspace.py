@@ -178,22 +178,26 @@ class Workspace:
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
 
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]
-
-    def snakemake(self, *arguments: str, check: bool = True) -> str:
-        """Runs the workflow to its end; returns what it printed, of a dry run all jobs."""
-        verbose = ["--verbose"] if {"-n", "--dry-run"} & {*arguments} else []
-        done = subprocess.run(
-            self.command(*verbose, *arguments),
-            cwd=self.folder,
-            env=self.environment(),
+    def call(self, *command: str, folder: Path | str = ".", **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end in this folder of the project; all that it printed is in `stdout`."""
+        return subprocess.run(
+            command,
+            cwd=self.folder / folder,
+            env=self.environment() | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]
+
+    def snakemake(self, *arguments: str, check: bool = True) -> str:
+        """Runs the workflow to its end; returns what it printed, of a dry run all jobs."""
+        verbose = ["--verbose"] if {"-n", "--dry-run"} & {*arguments} else []
+        done = self.call(*self.command(*verbose, *arguments))
         assert not check or done.returncode == 0, done.stdout[-6000:]
         return done.stdout
 
