@@ -1,9 +1,14 @@
 """Planted bottlenecks are named, from counters as engines and devices give them."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
 from servelab.report.bottlenecks import counters_of, counters_text, limited_by
+from servelab.report.comparison_section import limits_by_side
+from servelab.study.search_keys import Objective
+from servelab.study.study import LAST_STAGES
 
 BUSY = {"gpu_utilization_percent": [97, 99], "requests_waiting": [0, 0], "kv_cache_usage_fraction": [0.4, 0.5]}
 LONG = {"ttft_ms": 900.0, "e2el_ms": 9000.0}
@@ -37,3 +42,12 @@ def test_what_limits_a_run_is_named(cause):
     assert cause.startswith(said) and bool(said) == bool(cause)
     if cause == "KV cache full":
         assert found["preempted"] == 14 and "KV cache up to 99.0 %" in counters_text(found)
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(64, {"in_flight": 16}), ("inf", {})])
+def test_a_side_is_compared_with_its_part_of_the_load(limit, sent):
+    study = SimpleNamespace(objective=Objective(on="w", load_per="node"), loads={"w": {"max_concurrency": limit}})
+    study.protocol, on = None, {"accelerators": 2, "accelerators_per_node": 8}
+    row = {"stage": LAST_STAGES[0], "workload": "w", "outcome": "ok", "candidate": "c", "run_id": "r", **on}
+    nothing = pd.DataFrame(columns=["run_id", "metric", "value", "round", "statistic", "mean"])
+    assert limits_by_side(study, pd.DataFrame([row]), nothing, nothing) == {"c": sent}

@@ -267,8 +267,7 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
     if spec.capacity is not None and status.steps:
         rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
         for number, step in enumerate(status.steps):
-            sent = rounds.get(number)
-            if sent is None or judge(spec.capacity, step.load, sent) != step:
+            if (sent := rounds.get(number)) is None or judge(spec.capacity, step.load, sent) != step:
                 yield f"status.json: step {number} of the search for capacity is not what steps.parquet shows"
 
 

@@ -158,7 +158,8 @@ def limits_by_side(
     limit, found = study.loads.get(study.objective.on, {}).get("max_concurrency", sent), {}
     for row in rows[rows["outcome"] == "ok"].to_dict("records"):
         by = study.objective.sharing(int(row["accelerators"]), int(row["accelerators_per_node"]))
-        found[row["candidate"]] = counters_of(row["run_id"], series, means, limit and limit // by)
+        most = limit // by if isinstance(limit, int) else None  # `inf` is no limit
+        found[row["candidate"]] = counters_of(row["run_id"], series, means, most)
     return found
 
 
