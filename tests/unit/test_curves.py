@@ -13,8 +13,10 @@ from servelab.measure.outcome import Outcome
 from servelab.measure.visits import Saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, read_tables
+from servelab.report.answer_section import _load_text
 from servelab.results.curves import MOST_POINTS, condensed, curves_table, device_series
 from servelab.results.parse import parse_plan
+from servelab.search.candidates_table import describe
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import judge
@@ -202,10 +204,11 @@ def test_a_mistake_is_one_line_with_key_and_fix(make_project, case):
 
 def test_capacity_is_an_objective_of_searched_loads_only(make_project):
     study = with_curve({"capacity": {"of": "request_rate", "lowest": 2, "slos": {"ttft_ms": {"p90": 2000}}}})
-    study["objective"]["metric"] = "capacity_per_s"
+    study["objective"]["metric"], study["protocol"]["max_concurrency"] = "capacity_per_s", 8
     project = make_project(study)
     assert project.study.capacity_of(ON).lowest == 2 and project.study.protocol_of(ON).request_rate == 2
     assert "most requests/s with ttft_ms p90 of at most 2000" in project.study.workloads[ON].titled("ShareGPT")
+    assert _load_text(describe(project.study, {})) == ""
     specs = [run.spec for candidate in first_stage(project).candidates for run in candidate.runs]
     assert {(spec.capacity.of, spec.protocol.rounds, spec.most_rounds) for spec in specs} == {("request_rate", 1, 24)}
     for metric in ("capacity_in_flight", "capacity_per_s"):

@@ -167,8 +167,7 @@ def _found(text: str, pattern: str) -> list[tuple[int, int]]:
 def baseline_command(table: pd.DataFrame) -> str:
     """The baseline's command; empty if it is unknown. `table` has rows of schemas.STAGE_TABLE."""
     rows = table[(table["position"] == 0) & table["command"].astype(bool)]
-    last = rows[rows["stage"].isin(LAST_STAGES)]
-    return next((str(command) for command in [*last["command"], *rows["command"]]), "")
+    return next(map(str, [*rows[rows["stage"].isin(LAST_STAGES)]["command"], *rows["command"]]), "")
 
 
 def answer_facts(
@@ -191,7 +190,8 @@ def answer_facts(
 
 def _load_text(study: StudySummary) -> str:
     """The protocol's load and the limits, as `, at most 64 in flight a node, within TTFT 500 ms a request`."""
-    own, part = study.loads.get(study.objective.on, {}), " a node" if study.objective.load_per == "node" else ""
+    own = AT if study.objective.metric.startswith("capacity_") else study.loads.get(study.objective.on, {})
+    part = " a node" if study.objective.load_per == "node" else ""
     sent = {of: getattr(study.protocol, of, None) for of in AT.keys() - own}
     load = "".join(f", {AT[of].format(each)}{part}" for of, each in sorted(sent.items()) if each not in (None, "inf"))
     found = [
